@@ -2,20 +2,26 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 
 mod byte_size;
 mod certs_arguments;
 mod command_line;
 mod installation;
+mod judge_arguments;
 mod output_format;
+mod prometheus_arguments;
+mod target_sources;
 mod time_span;
 
 pub use byte_size::{SizeError, parse_size};
 pub use certs_arguments::CertsArguments;
 pub use command_line::{build_command, parse};
 pub use installation::{CheckArguments, CompletionArguments, ManArguments};
+pub use judge_arguments::JudgeArguments;
 pub use output_format::{FormatArgument, ReportFormatArgument, SnapshotFormatArgument};
+pub use prometheus_arguments::{PastSpanArguments, PrometheusArguments};
+pub use target_sources::sources_from_flags;
 pub use time_span::{SpanError, parse_age, parse_span};
 
 /// Filter syntax, for the help of `snapshot`.
@@ -40,8 +46,9 @@ Exit codes:
      be read; takes precedence over 1 and 2
 gaunt-node and gaunt-sim use 0 and 3; gaunt-probe --help lists its own.
 
-Data source: --aggregator, else the targets of the flags, else $GAUNT_AGGREGATOR, else console.aggregator in the
-settings, else the targets of the settings, else the aggregator at 127.0.0.1:9771 if it answers, else this host.
+Data source: --aggregator, else --prometheus or the targets of the flags, else $GAUNT_AGGREGATOR, else console.aggregator
+in the settings, else the targets of the settings, else prometheus.url in the settings, else the aggregator at
+127.0.0.1:9771 if it answers, else this host.
 explain and ack need an aggregator; record does not use the last two.
 Options may precede or follow the command.";
 
@@ -75,7 +82,7 @@ pub struct GauntArguments {
 pub struct ViewArguments {
     /// Aggregator to query, such as http://10.0.0.5:9771; overrides $GAUNT_AGGREGATOR. Of several equal ones, separated by
     /// commas, the next one is used when one does not answer.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "config"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "config", "prometheus"])]
     pub aggregator: Option<String>,
     /// File with the aggregator's token, to acknowledge findings in the console; default: the token in GAUNT_TOKEN.
     #[arg(long, value_name = "FILE")]
@@ -92,20 +99,23 @@ pub struct ViewArguments {
 #[derive(Args, Clone, Debug, Default)]
 pub struct ScrapeArguments {
     /// Targets as a host list: `gpu[001-064]:9770`, `rack1=10.0.0.7:9100`. Default port: 9770.
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", conflicts_with = "prometheus")]
     pub targets: Vec<String>,
     /// File with one host list per line; `#` starts a comment.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "prometheus")]
     pub targets_file: Vec<PathBuf>,
     /// Target files in Prometheus's file_sd format, JSON or YAML; the name may contain `*`.
-    #[arg(long, value_name = "FILES")]
+    #[arg(long, value_name = "FILES", conflicts_with = "prometheus")]
     pub file_sd: Vec<PathBuf>,
     /// URL of targets in Prometheus's http_sd format, such as http://10.0.0.5:8080/targets.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", conflicts_with = "prometheus")]
     pub http_sd: Vec<String>,
     /// DNS name of targets: SRV records; `A NAME` or `AAAA NAME` for address records.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "prometheus")]
     pub dns_sd: Vec<String>,
+    /// A Prometheus that is read instead.
+    #[command(flatten)]
+    pub server: PrometheusArguments,
     /// Settings file; config/gaunt.toml is a complete sample. Flags override it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -188,8 +198,11 @@ pub struct RecordArguments {
     #[command(flatten)]
     pub scrape: ScrapeArguments,
     /// Record the targets of this aggregator, such as http://10.0.0.5:9771, without scraping them again.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "config", "period"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "config", "period", "prometheus"])]
     pub aggregator: Option<String>,
+    /// The span of the past of a Prometheus that is recorded.
+    #[command(flatten)]
+    pub past: PastSpanArguments,
     /// Folder of the recording; an existing recording is continued.
     #[arg(long, value_name = "FOLDER")]
     pub to: PathBuf,
@@ -301,23 +314,30 @@ pub struct ServeArguments {
 
 /// Options of `explain`.
 #[derive(Args, Clone, Debug)]
+#[command(group = ArgGroup::new("judged").args(["from", "prometheus"]).multiple(true))]
 pub struct ExplainArguments {
     /// Finding id, or a unique part of it; default: the worst open finding, else the latest closed one.
     pub finding: Option<String>,
     /// Aggregator to query; overrides $GAUNT_AGGREGATOR.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["from", "topology", "jobs", "period"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["from", "topology", "jobs", "period", "prometheus"])]
     pub aggregator: Option<String>,
+    /// A Prometheus with the finding in its past; the detectors run over it first.
+    #[command(flatten)]
+    pub server: PrometheusArguments,
+    /// The span of it.
+    #[command(flatten)]
+    pub past: PastSpanArguments,
     /// Explain a finding of this recording; the detectors run over it first, as in `gaunt judge`.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "prometheus")]
     pub from: Option<PathBuf>,
     /// Topology of the recorded cluster, as for `gaunt judge`.
-    #[arg(long, value_name = "FILE", requires = "from")]
+    #[arg(long, value_name = "FILE", requires = "judged")]
     pub topology: Vec<PathBuf>,
     /// Jobs of the recorded cluster: output of `squeue --json`.
-    #[arg(long, value_name = "FILE", requires = "from")]
+    #[arg(long, value_name = "FILE", requires = "judged")]
     pub jobs: Vec<PathBuf>,
     /// Scrape interval of a target; default: the interval of the recording or of the file names.
-    #[arg(long, value_name = "DURATION", value_parser = parse_span, requires = "from")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_span, requires = "judged")]
     pub period: Option<Duration>,
     /// Instead of a finding, explain the dumps of PyTorch's flight recorder in this folder: which rank the others wait
     /// for. Files end in the rank, such as nccl_trace_rank_0; each host may have a subfolder.
@@ -417,7 +437,7 @@ pub struct ReportArguments {
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = parse_age)]
     pub last: Duration,
     /// Report on a whole recording of `gaunt record` or of an aggregator instead.
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["aggregator", "targets", "targets_file", "file_sd", "http_sd", "dns_sd", "last"])]
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["aggregator", "targets", "targets_file", "file_sd", "http_sd", "dns_sd", "last", "prometheus"])]
     pub from: Option<PathBuf>,
     /// Price of one GPU-hour of a GPU model, such as 'NVIDIA H100*=2.50', or 2.50 for all other models; overrides
     /// report.prices in the settings.
@@ -446,31 +466,6 @@ fn parse_price(text: &str) -> Result<(Option<String>, f64), String> {
     let amount = amount.parse().ok().filter(|amount: &f64| amount.is_finite() && *amount >= 0.0);
     let amount = amount.ok_or_else(|| "write an amount such as 2.50, or MODEL=2.50".to_owned())?;
     Ok((model, amount))
-}
-
-/// Options of `judge`.
-#[derive(Args, Clone, Debug)]
-pub struct JudgeArguments {
-    /// Recording of `gaunt record` or of an aggregator, or pages of any supported exporter as
-    /// FOLDER/TARGET/UNIX_MS.prom, where an empty file is a failed scrape.
-    #[arg(long, value_name = "FOLDER")]
-    pub from: PathBuf,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = FormatArgument::Text)]
-    pub format: FormatArgument,
-    /// Topology: Slurm's topology.conf or topology.yaml, the output of ibnetdiscover, LLDP neighbours, or gaunt's own
-    /// TOML.
-    #[arg(long, value_name = "FILE")]
-    pub topology: Vec<PathBuf>,
-    /// Running jobs: output of `squeue --json`.
-    #[arg(long, value_name = "FILE")]
-    pub jobs: Vec<PathBuf>,
-    /// Scrape interval of a target; default: the interval of the recording or of the file names.
-    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
-    pub period: Option<Duration>,
-    /// Settings file with the detector limits; config/gaunt.toml is a complete sample.
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
 }
 
 /// Parses a listen address; the error shows the format.

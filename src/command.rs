@@ -23,6 +23,8 @@ use gaunt_engine::{
     record::{Recorder, RecorderFollowHandle, spawn_recording_inbox},
 };
 use gaunt_scrape::{RasRequestFn, ScrapeManagerHandle, ScrapePlan};
+use gaunt_series::SeriesReaderHandle;
+use series_setup::SeriesFeed;
 
 pub mod ack_command;
 mod aggregator_address;
@@ -37,16 +39,22 @@ pub mod flight_recorder_command;
 pub mod installation_command;
 pub mod judge_command;
 mod local_sampling;
+mod log_filter;
 pub mod metrics_command;
+mod past_deliveries;
 mod peer_connection;
 mod persist_task;
 pub mod record_command;
 pub mod replay_command;
 pub mod report_command;
+mod series_setup;
 pub mod serve_command;
 pub mod snapshot_command;
 
 pub use aggregator_address::{AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy};
+pub use log_filter::init_logging;
+pub use past_deliveries::PastOptions;
+pub use series_setup::{RECENT, SeriesSetup};
 
 /// Exit code for a wrong command line, an unreachable aggregator, partial data, or any other failure of gaunt itself; 1
 /// and 2 are reserved for `snapshot --check`, and 1 for
@@ -84,6 +92,8 @@ pub struct ScrapingSetup {
     pub recording: Option<gaunt_engine::record::RecordOptions>,
     /// Alerting, if enabled.
     pub alerting: Option<alert::AlertOptions>,
+    /// A Prometheus that is read instead of targets, if one is named.
+    pub series: Option<Box<SeriesSetup>>,
 }
 
 /// An open view: the source, and what feeds it while this value exists.
@@ -142,9 +152,11 @@ impl ViewSource {
                 OpenView { source, needs_warmup: false, _feed: ViewFeed::Nothing }
             }
             Self::Targets(scraping) => {
-                let (engine, engine_feed) = scraping.start_engine().await?;
+                // The recent past of a server is played first.
+                let needs_warmup = scraping.series.is_none();
+                let (engine, engine_feed) = Box::pin(scraping.start_engine()).await?;
                 let feed = ViewFeed::Gatherer { _feeding: engine_feed };
-                OpenView { source: AnswerSource::Engine(engine), needs_warmup: true, _feed: feed }
+                OpenView { source: AnswerSource::Engine(engine), needs_warmup, _feed: feed }
             }
             Self::ThisBox { options, node, .. } => {
                 let clock = gaunt_engine::monotonic_clock();
@@ -167,10 +179,18 @@ fn explain_error(aggregator: Option<&AggregatorAddress>, error: anyhow::Error) -
     }
 }
 
+/// Where batches come from. Dropping it ends that.
+pub(crate) enum TargetFeed {
+    /// Targets that this process scrapes.
+    Scraped(ScrapeManagerHandle),
+    /// A Prometheus.
+    Series { _reading: SeriesReaderHandle },
+}
+
 /// What feeds an engine. Dropping it stops the feed.
 pub(crate) struct EngineFeed {
-    /// Scrapes the targets.
-    pub(crate) scrape_manager: ScrapeManagerHandle,
+    /// Scrapes the targets, or reads a server that does.
+    pub(crate) targets: TargetFeed,
     /// Watches the site files.
     pub(crate) watch: site::SiteWatch,
     /// Handle to follow deliveries.
@@ -190,17 +210,23 @@ impl ScrapingSetup {
 
     /// Starts the feed of this engine.
     pub(crate) async fn feed_engine(
-        self,
+        mut self,
         mut engine: Engine,
     ) -> anyhow::Result<(EngineHandle, EngineFeed)> {
+        let is_new = engine.is_new();
+        let series = match self.series.take() {
+            Some(setup) => Some(Box::pin(setup.play_recent(&mut engine)).await?),
+            None => None,
+        };
         let recorder = match self.recording.clone() {
             Some(options) => Recorder::start_recording(options)?,
             None => Recorder::forward_only(self.plan.options.period)?,
         };
         let follow = recorder.follow_handle();
-        let clock: ClockFn = gaunt_engine::monotonic_clock();
+        let clock: ClockFn =
+            series.as_ref().map_or_else(gaunt_engine::monotonic_clock, SeriesFeed::clock);
         engine.run_tick(clock());
-        let since = engine.is_new().then(|| clock());
+        let since = is_new.then(|| clock());
         let engine = gaunt_engine::spawn_existing(engine, clock.clone());
         let preambles = engine_preamble::spawn_preamble_task(
             engine.clone(),
@@ -212,16 +238,15 @@ impl ScrapingSetup {
         let inbox = spawn_recording_inbox(recorder, engine.delivery_sender(), clock.clone());
         let wants_ras_status = Arc::new(engine.ras_request_check());
         let watch = site::start_watching(self.site.clone(), inbox.clone()).await;
-        Ok((
-            engine,
-            EngineFeed {
-                scrape_manager: self.spawn_scrape_manager(inbox, clock.clone(), wants_ras_status),
-                watch,
-                follow,
-                clock,
-                _preambles: preambles,
-            },
-        ))
+        let targets = match series {
+            Some(series) => TargetFeed::Series { _reading: series.start_reading(inbox) },
+            None => TargetFeed::Scraped(self.spawn_scrape_manager(
+                inbox,
+                clock.clone(),
+                wants_ras_status,
+            )),
+        };
+        Ok((engine, EngineFeed { targets, watch, follow, clock, _preambles: preambles }))
     }
 
     /// Starts the scrape manager only.

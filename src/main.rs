@@ -1,7 +1,8 @@
 //! gaunt: reads the command line and the settings, and starts one command.
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, Write as _},
+    path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
@@ -13,21 +14,18 @@ use gaunt::{
         ScrapeArguments, SnapshotFormatArgument, ViewArguments,
     },
     command::{
-        self, AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy, FAILED, ScrapingSetup,
-        ack_command, certs_command, check_command, console_command, demo_command, doctor_command,
-        explain_command, flight_recorder_command, installation_command, judge_command,
-        metrics_command, replay_command, report_command, serve_command, snapshot_command,
+        self, AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy, FAILED, RECENT,
+        ScrapingSetup, SeriesSetup, ack_command, certs_command, check_command, console_command,
+        demo_command, doctor_command, explain_command, flight_recorder_command,
+        installation_command, judge_command, metrics_command, replay_command, report_command,
+        serve_command, snapshot_command,
     },
     settings::Settings,
     site,
 };
 use gaunt_engine::record;
-use gaunt_schema::{SanitizedText, sanitized_text::sanitize_lines};
-use gaunt_scrape::{
-    DiscoverySource, DnsDiscovery, DnsRecordType, HttpDiscovery, REFRESH, ServerAccess,
-    TargetGroup, parse_url,
-};
-use tracing_subscriber::EnvFilter;
+use gaunt_schema::sanitized_text::sanitize_lines;
+use gaunt_scrape::TargetGroup;
 
 /// Default log filter.
 const LOG: &str = "gaunt=info,gaunt_node=info,warn";
@@ -75,7 +73,7 @@ fn start_command(cli: GauntArguments) -> anyhow::Result<ExitCode> {
         Some(GauntCommand::Replay(_)) => REPLAY_LOG,
         _ => QUIET_LOG,
     };
-    init_logging(cli.log.as_deref(), default_filter, on_screen)?;
+    command::init_logging(cli.log.as_deref(), default_filter, on_screen)?;
     if let Some(GauntCommand::Metrics(options)) = cli.command {
         return metrics_command::run(options.dialects);
     }
@@ -105,8 +103,8 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
         None => {
             let settings = load_settings(&cli.view.scrape)?;
             let options = settings.console.clone();
-            console_command::run(choose_view(cli.view, settings)?, options, snapshot_command::WATCH)
-                .await
+            let view = choose_view(cli.view, settings, RECENT).await?;
+            console_command::run(view, options, snapshot_command::WATCH).await
         }
         Some(GauntCommand::Demo(demo)) => {
             let settings = Settings::default();
@@ -121,15 +119,7 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
         }
         Some(GauntCommand::Serve(options)) => Box::pin(run_serve(options)).await,
         Some(GauntCommand::Snapshot(options)) => Box::pin(run_snapshot(options)).await,
-        Some(GauntCommand::Doctor(options)) => {
-            let settings = load_settings(&options.view.scrape)?;
-            let doctor_options = doctor_command::DoctorOptions {
-                json: options.format == FormatArgument::Json,
-                watch: options.watch,
-            };
-            Box::pin(doctor_command::run(choose_view(options.view, settings)?, doctor_options))
-                .await
-        }
+        Some(GauntCommand::Doctor(options)) => run_doctor(options).await,
         Some(GauntCommand::Explain(options)) => run_explain(options).await,
         Some(GauntCommand::Ack(options)) => {
             let settings = Settings::load_file(options.config.as_deref())?;
@@ -144,7 +134,7 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
             .await
         }
         Some(GauntCommand::Report(options)) => {
-            Box::pin(report_command::run(report_options(options)?)).await
+            Box::pin(report_command::run(report_options(options).await?)).await
         }
         Some(GauntCommand::Record(options)) => run_record(options).await,
         Some(GauntCommand::Replay(options)) => {
@@ -171,6 +161,7 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
 
 async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
     let mut settings = load_settings(&options.scrape)?;
+    let series = open_series(&options.scrape, &mut settings, RECENT).await?;
     let listen = options.listen.unwrap_or(settings.listen);
     let mut names = std::mem::take(&mut settings.names);
     names.extend(options.names);
@@ -189,7 +180,8 @@ async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
         settings.store_options(options.store, serve_options.state_folder.as_deref());
     let flags = options.scrape.clone();
     let reload = move || build_checked_setup(&flags, self::load_settings(&flags)?);
-    let scraping = build_scraping_setup(&options.scrape, settings)?;
+    let mut scraping = build_scraping_setup(&options.scrape, settings)?;
+    scraping.series = series;
     Box::pin(serve_command::run(scraping, serve_options, Box::new(reload))).await
 }
 
@@ -210,16 +202,29 @@ async fn run_snapshot(options: cli::SnapshotArguments) -> anyhow::Result<ExitCod
         check: options.check,
         watch: options.watch,
     };
-    Box::pin(snapshot_command::run(choose_view(options.view, settings)?, &snapshot_options)).await
+    let view = choose_view(options.view, settings, RECENT).await?;
+    Box::pin(snapshot_command::run(view, &snapshot_options)).await
+}
+
+async fn run_doctor(options: cli::DoctorArguments) -> anyhow::Result<ExitCode> {
+    let settings = load_settings(&options.view.scrape)?;
+    let json = options.format == FormatArgument::Json;
+    let doctor_options = doctor_command::DoctorOptions { json, watch: options.watch };
+    let view = choose_view(options.view, settings, RECENT).await?;
+    Box::pin(doctor_command::run(view, doctor_options)).await
 }
 
 async fn run_record(options: cli::RecordArguments) -> anyhow::Result<ExitCode> {
     let settings = load_settings(&options.scrape)?;
     let record_options = recording_options(&options, settings.period);
+    if options.scrape.server.prometheus.is_some() {
+        let past = past_options(options.scrape.server.clone(), &options.past, &settings)?;
+        return command::record_command::record_past(past, record_options).await;
+    }
     let address = choose_aggregator(options.aggregator.clone(), &settings);
     let uses_aggregator = address.named_by == AggregatorNamedBy::Flag
         || address.named_by != AggregatorNamedBy::Default
-            && sources_from_flags(&options.scrape)?.is_empty();
+            && cli::sources_from_flags(&options.scrape)?.is_empty();
     let source = if uses_aggregator {
         command::record_command::RecordSource::Aggregator(address.build_client()?)
     } else {
@@ -247,13 +252,13 @@ async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode>
             flight_recorder_command::FlightRecorderOptions { folder, aggregator, job, json };
         return flight_recorder_command::run(dumps).await;
     }
-    let from = match options.from {
-        None => explain_command::ExplainSource::Aggregator(choose_aggregator(
+    let from = match (options.from, &options.server.prometheus) {
+        (None, None) => explain_command::ExplainSource::Aggregator(choose_aggregator(
             options.aggregator,
             &settings,
         )),
-        Some(from) => explain_command::ExplainSource::Recording(judge_command::JudgeOptions {
-            from,
+        (folder, _) => explain_command::ExplainSource::Recording(judge_command::JudgeOptions {
+            from: judge_source(folder, options.server, &options.past, &settings)?,
             site: site::SiteOptions { topology: options.topology, jobs: options.jobs },
             period: options.period,
             json: false,
@@ -267,7 +272,9 @@ async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode>
 }
 
 /// Builds the report options: flags take precedence over the price table of the settings.
-fn report_options(options: cli::ReportArguments) -> anyhow::Result<report_command::ReportOptions> {
+async fn report_options(
+    options: cli::ReportArguments,
+) -> anyhow::Result<report_command::ReportOptions> {
     let settings = load_settings(&options.view.scrape)?;
     let mut prices = settings.prices.clone();
     let model_prices = options.price.iter().filter_map(|(model, price)| {
@@ -281,7 +288,7 @@ fn report_options(options: cli::ReportArguments) -> anyhow::Result<report_comman
     let scope = match options.from {
         Some(folder) => report_command::ReportScope::Recording(folder, Box::new(settings.engine)),
         None => report_command::ReportScope::Recent(
-            Box::new(choose_view(options.view, settings)?),
+            Box::new(choose_view(options.view, settings, options.last).await?),
             options.last,
         ),
     };
@@ -299,13 +306,60 @@ fn output_format(format: ReportFormatArgument) -> snapshot_command::OutputFormat
 
 fn run_judge(options: JudgeArguments) -> anyhow::Result<ExitCode> {
     let settings = Settings::load_file(options.config.as_deref())?;
+    let from = judge_source(options.from, options.server, &options.past, &settings)?;
     let judge_options = judge_command::JudgeOptions {
-        from: options.from,
+        from,
         site: site::SiteOptions { topology: options.topology, jobs: options.jobs },
         period: options.period,
         json: options.format == FormatArgument::Json,
     };
     judge_command::run(&judge_options, settings.engine)
+}
+
+/// A recording, or the past of a Prometheus.
+fn judge_source(
+    folder: Option<PathBuf>,
+    server: cli::PrometheusArguments,
+    past: &cli::PastSpanArguments,
+    settings: &Settings,
+) -> anyhow::Result<judge_command::JudgeSource> {
+    Ok(match folder {
+        Some(folder) => judge_command::JudgeSource::Folder(folder),
+        None => judge_command::JudgeSource::Past(Box::new(past_options(server, past, settings)?)),
+    })
+}
+
+/// A span of the past of the server that the flags or the settings name.
+fn past_options(
+    server: cli::PrometheusArguments,
+    past: &cli::PastSpanArguments,
+    settings: &Settings,
+) -> anyhow::Result<command::PastOptions> {
+    let now = gaunt_engine::monotonic_clock()();
+    let until = past.at.map_or(now, |at| at.to_instant(now));
+    let series = settings.series_options(server.prometheus, server.matchers);
+    let series = series.context("no server is named; pass --prometheus URL")?;
+    anyhow::ensure!(until <= now, "--at is in the future; write it in UTC");
+    Ok(command::PastOptions { series, from: until - past.span, until })
+}
+
+/// Opens the Prometheus of the flags, or that of the settings if nothing else is named; its scrape interval is the
+/// period.
+async fn open_series(
+    flags: &ScrapeArguments,
+    settings: &mut Settings,
+    recent: Duration,
+) -> anyhow::Result<Option<Box<SeriesSetup>>> {
+    let (url, matchers) = (flags.server.prometheus.clone(), flags.server.matchers.clone());
+    let has_targets =
+        !cli::sources_from_flags(flags)?.is_empty() || !settings.scrape_plan().is_empty();
+    if url.is_none() && has_targets {
+        return Ok(None);
+    }
+    let Some(options) = settings.series_options(url, matchers) else { return Ok(None) };
+    let setup = SeriesSetup::open(&options, settings.series_refresh, recent).await?;
+    settings.set_period(flags.period.unwrap_or_else(|| setup.scrape_period()));
+    Ok(Some(Box::new(setup)))
 }
 
 /// Loads the settings file and applies the flags.
@@ -322,7 +376,7 @@ fn build_scraping_setup(
     flags: &ScrapeArguments,
     mut settings: Settings,
 ) -> anyhow::Result<ScrapingSetup> {
-    let sources = sources_from_flags(flags)?;
+    let sources = cli::sources_from_flags(flags)?;
     if !sources.is_empty() {
         settings.groups = vec![TargetGroup { sources, ..settings.groups.swap_remove(0) }];
     }
@@ -330,7 +384,7 @@ fn build_scraping_setup(
     plan.check_lists()?;
     let (site, recording) = (settings.site.clone(), settings.recording_options());
     let alerting = settings.alerting;
-    Ok(ScrapingSetup { engine: settings.engine, plan, site, recording, alerting })
+    Ok(ScrapingSetup { engine: settings.engine, plan, site, recording, alerting, series: None })
 }
 
 /// The same, and reads the files of host lists: one that cannot be read is an error, except when a service starts.
@@ -359,42 +413,6 @@ fn run_check(options: cli::CheckArguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Target sources named by flags.
-fn sources_from_flags(flags: &ScrapeArguments) -> anyhow::Result<Vec<DiscoverySource>> {
-    let origin = SanitizedText::new("--targets");
-    let mut sources: Vec<DiscoverySource> = flags
-        .targets
-        .iter()
-        .map(|list| DiscoverySource::List(list.clone(), origin.clone()))
-        .collect();
-    sources.extend(flags.targets_file.iter().cloned().map(DiscoverySource::TargetsFile));
-    sources.extend(flags.file_sd.iter().cloned().map(DiscoverySource::Files));
-    for url in &flags.http_sd {
-        let endpoint = parse_url(url).context("--http-sd")?;
-        let access = ServerAccess::default();
-        sources.push(DiscoverySource::Http(HttpDiscovery { endpoint, refresh: REFRESH, access }));
-    }
-    for name in &flags.dns_sd {
-        let (record, name) = match name.split_once(' ') {
-            None => (DnsRecordType::Srv, name.as_str()),
-            Some((record, name)) => (
-                DnsRecordType::parse_record_type(record).with_context(|| {
-                    format!("--dns-sd: {record:?} is not a record type; write SRV, A or AAAA")
-                })?,
-                name.trim(),
-            ),
-        };
-        let name = name.to_owned();
-        sources.push(DiscoverySource::Dns(DnsDiscovery {
-            name,
-            record,
-            refresh: REFRESH,
-            server: None,
-        }));
-    }
-    Ok(sources)
-}
-
 /// Resolves the aggregator address by the rule that all commands share.
 fn choose_aggregator(flag: Option<String>, settings: &Settings) -> AggregatorAddress {
     let variable = std::env::var(AGGREGATOR_VARIABLE).ok();
@@ -404,19 +422,26 @@ fn choose_aggregator(flag: Option<String>, settings: &Settings) -> AggregatorAdd
 /// Resolves the source of a console or snapshot: the aggregator of the flag, else the targets of the flags, else an
 /// aggregator from the environment or settings, else the targets of the settings, else the aggregator on this machine
 /// or this machine itself.
-fn choose_view(flags: ViewArguments, settings: Settings) -> anyhow::Result<command::ViewSource> {
+async fn choose_view(
+    flags: ViewArguments,
+    mut settings: Settings,
+    recent: Duration,
+) -> anyhow::Result<command::ViewSource> {
     let address = choose_aggregator(flags.aggregator, &settings);
-    let targets = address.named_by != AggregatorNamedBy::Flag
-        && !sources_from_flags(&flags.scrape)?.is_empty();
+    let has_flags = flags.scrape.server.prometheus.is_some()
+        || !cli::sources_from_flags(&flags.scrape)?.is_empty();
+    let targets = address.named_by != AggregatorNamedBy::Flag && has_flags;
     if address.named_by != AggregatorNamedBy::Default && !targets {
         return Ok(command::ViewSource::Aggregator(
             address,
             ack_command::read_token(flags.token_file)?,
         ));
     }
+    let series = open_series(&flags.scrape, &mut settings, recent).await?;
     let period = settings.period;
-    let scraping = build_checked_setup(&flags.scrape, settings)?;
-    if !scraping.plan.is_empty() {
+    let mut scraping = build_checked_setup(&flags.scrape, settings)?;
+    scraping.series = series;
+    if !scraping.plan.is_empty() || scraping.series.is_some() {
         return Ok(command::ViewSource::Targets(Box::new(scraping)));
     }
     let defaults = cli::ThisBoxArguments::default();
@@ -435,26 +460,4 @@ fn choose_view(flags: ViewArguments, settings: Settings) -> anyhow::Result<comma
     };
     let (options, node) = (Box::new(scraping.engine), Box::new(node));
     Ok(command::ViewSource::ThisBox { options, node, aggregator })
-}
-
-/// Logs to standard error, or nowhere while the console covers it.
-fn init_logging(filter: Option<&str>, default_filter: &str, on_screen: bool) -> anyhow::Result<()> {
-    let configured = filter.map(str::to_owned).or_else(|| std::env::var("RUST_LOG").ok());
-    let filter = configured.as_deref().unwrap_or(default_filter);
-    let filter = EnvFilter::try_new(filter).map_err(|_| {
-        anyhow::anyhow!(
-            "{filter:?} is not a log filter; write a level such as debug, or MODULE=LEVEL such as \
-             gaunt_scrape=trace, separated by commas (--log, or RUST_LOG)"
-        )
-    })?;
-    if on_screen && io::stderr().is_terminal() {
-        return Ok(());
-    }
-    let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let result = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(colour)
-        .try_init();
-    result.map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))
 }

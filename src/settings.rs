@@ -19,12 +19,14 @@ use gaunt_engine::record;
 use gaunt_scrape::{
     HttpCredentials, ScrapeOptions, ScrapePlan, ScrapeQuotas, TargetGroup, timeout_for,
 };
+use gaunt_series::SeriesOptions;
 use gaunt_store::StoreOptions;
 
 mod access_section;
 mod alerting;
 mod gather_section;
 mod peers_section;
+mod prometheus_section;
 mod setting_values;
 mod settings_file;
 mod storage;
@@ -106,6 +108,10 @@ pub struct Settings {
     pub peers: PeerOptions,
     /// The store; its URL is empty if none is set.
     pub store: StoreOptions,
+    /// A Prometheus that already scrapes the exporters; its URL is empty if none is set.
+    pub prometheus: SeriesOptions,
+    /// The time between two refreshes from it.
+    pub series_refresh: Duration,
     /// GPU prices.
     pub prices: GpuPrices,
     /// Kilograms of CO2 per kilowatt-hour, if known.
@@ -179,6 +185,8 @@ impl Settings {
             alerting: file.alertmanager.into_inner().alert_options(path, &file.cluster.name),
             peers: file.serve.peers.into_inner().peer_options(path, &file.cluster.name),
             store: file.store.into_inner().store_options(path, &file.cluster.name),
+            series_refresh: file.prometheus.get_ref().refresh(),
+            prometheus: file.prometheus.into_inner().series_options(path),
             prices: file.report.gpu_prices(&file.cluster),
             co2_kg_per_kwh: file.report.co2_kg_per_kwh(),
         }
@@ -210,6 +218,18 @@ impl Settings {
         let own = || HttpCredentials::Bearer(token.to_path_buf());
         peers.access.credentials.get_or_insert_with(own);
         Ok(Some(peers))
+    }
+
+    /// Options of the Prometheus that the flags or the settings name, if any do.
+    pub fn series_options(
+        &self,
+        url: Option<String>,
+        matchers: Option<String>,
+    ) -> Option<SeriesOptions> {
+        let mut options = self.prometheus.clone();
+        options.url = url.unwrap_or(options.url);
+        options.selector = matchers.unwrap_or(options.selector);
+        (!options.url.is_empty()).then_some(options)
     }
 
     /// What is scraped, and how.

@@ -44,6 +44,9 @@ pub struct Overview {
     /// Those about target sources and site files alone.
     #[serde(default)]
     pub source_trouble: Vec<SanitizedText>,
+    /// What reading a Prometheus costs it, how far its data is behind, and what it lacks; a bounded number.
+    #[serde(default)]
+    pub source_notes: Vec<SanitizedText>,
 }
 
 impl Overview {

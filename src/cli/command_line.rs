@@ -31,7 +31,7 @@ pub fn build_command() -> Command {
 fn takes_number(arg: &Arg) -> bool {
     let names = arg.get_value_names().unwrap_or_default();
     let is_number = |name: &str| {
-        ["DURATION", "ROWS", "SIZE", "KG", "NODES", "SEED", "SPEED", "[MODEL=]AMOUNT"]
+        ["DURATION", "ROWS", "SIZE", "KG", "NODES", "SEED", "SPEED", "TIME", "[MODEL=]AMOUNT"]
             .contains(&name)
     };
     names.iter().any(|name| is_number(name.as_str()))

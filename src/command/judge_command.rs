@@ -1,11 +1,20 @@
 //! `gaunt judge`: replays a recording through the engine in virtual time and prints the findings.
 
-use std::{fmt::Write as _, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use gaunt_schema::{Delivery, UnixMs};
 use serde::Serialize;
 
-use super::{engine_preamble, snapshot_command};
+use super::{
+    engine_preamble,
+    past_deliveries::{PastDeliveries, PastOptions},
+    snapshot_command,
+};
 use crate::site;
 use gaunt_api::CumulativeTotals;
 use gaunt_engine::record;
@@ -22,11 +31,20 @@ pub use page_recording::PageRecordingError;
 /// The longest time between two ticks, as in a running engine.
 const SLOWEST_TICK: Duration = Duration::from_secs(1);
 
+/// Source of what is judged.
+#[derive(Clone, Debug)]
+pub enum JudgeSource {
+    /// Directory of a recording or of pages.
+    Folder(PathBuf),
+    /// The past of a Prometheus.
+    Past(Box<PastOptions>),
+}
+
 /// What is judged, and the output format.
 #[derive(Clone, Debug)]
 pub struct JudgeOptions {
-    /// Directory of the recording.
-    pub from: PathBuf,
+    /// Source of the pages.
+    pub from: JudgeSource,
     /// Files of topology and running jobs.
     pub site: site::SiteOptions,
     /// Time between two pages of a target; derived from the recording by default.
@@ -59,10 +77,17 @@ fn play_recording(
     options: &JudgeOptions,
     engine_options: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<PlayedRecording> {
-    let deliveries = site_deliveries(&options.site)?;
-    let play =
-        if record::Recording::has_segments(&options.from) { play_segments } else { play_pages };
-    play(options, engine_options, deliveries)
+    let (deliveries, period) = (site_deliveries(&options.site)?, options.period);
+    match &options.from {
+        JudgeSource::Past(past) => {
+            let past = PastDeliveries::open((**past).clone())?;
+            play_past(past, period, engine_options, deliveries)
+        }
+        JudgeSource::Folder(folder) if record::Recording::has_segments(folder) => {
+            play_segments(folder, period, engine_options, deliveries)
+        }
+        JudgeSource::Folder(folder) => play_pages(folder, period, engine_options, deliveries),
+    }
 }
 
 /// Judges a recording and prints the findings.
@@ -111,12 +136,13 @@ fn site_deliveries(files: &site::SiteOptions) -> Result<Vec<Delivery>, site::Sit
 
 /// Replays a directory of pages.
 fn play_pages(
-    judge_options: &JudgeOptions,
+    folder: &Path,
+    period: Option<Duration>,
     engine_options: gaunt_engine::EngineOptions,
     site_deliveries: Vec<Delivery>,
 ) -> anyhow::Result<PlayedRecording> {
-    let recording = PageRecording::open_folder(&judge_options.from)?;
-    let period = judge_options.period.unwrap_or_else(|| recording.scrape_period());
+    let recording = PageRecording::open_folder(folder)?;
+    let period = period.unwrap_or_else(|| recording.scrape_period());
     let mut run = VirtualRun::new(gaunt_engine::EngineOptions { period, ..engine_options });
     for delivery in site_deliveries {
         run.ingest_delivery(delivery);
@@ -130,12 +156,13 @@ fn play_pages(
 
 /// Replays the segments of a recorder.
 fn play_segments(
-    judge_options: &JudgeOptions,
+    folder: &Path,
+    period: Option<Duration>,
     engine_options: gaunt_engine::EngineOptions,
     site_deliveries: Vec<Delivery>,
 ) -> anyhow::Result<PlayedRecording> {
-    let recording = record::Recording::open_folder(&judge_options.from)?;
-    let period = judge_options.period.unwrap_or_else(|| recording.scrape_period());
+    let recording = record::Recording::open_folder(folder)?;
+    let period = period.unwrap_or_else(|| recording.scrape_period());
     let options = gaunt_engine::EngineOptions { period, ..engine_options };
     let mut run = VirtualRun::of(engine_preamble::resume_engine(
         &recording,
@@ -156,6 +183,28 @@ fn play_segments(
         tracing::warn!(bytes = recording.lost_bytes(), "skipped unfinished or damaged parts");
     }
     Ok(PlayedRecording { run, span, period, targets })
+}
+
+/// Plays what a server scraped in a span of its past.
+fn play_past(
+    past: PastDeliveries,
+    period: Option<Duration>,
+    engine_options: gaunt_engine::EngineOptions,
+    site_deliveries: Vec<Delivery>,
+) -> anyhow::Result<PlayedRecording> {
+    let (period, first) = (period.unwrap_or(past.period), past.first);
+    let mut run = VirtualRun::new(gaunt_engine::EngineOptions { period, ..engine_options });
+    for delivery in site_deliveries {
+        run.ingest_delivery(delivery);
+    }
+    let (mut target_count, mut last) = (0, first);
+    let deliveries = past.inspect(|delivery| match delivery {
+        Ok((_, Delivery::Targets(targets))) => target_count = targets.len(),
+        Ok((at, _)) => last = *at,
+        Err(_) => {}
+    });
+    run_deliveries(deliveries, &mut run, first, period.min(SLOWEST_TICK))?;
+    Ok(PlayedRecording { run, span: (first, last), period, targets: target_count })
 }
 
 /// Delivers everything at its time, and ticks from the first to the last delivery as a running engine would.

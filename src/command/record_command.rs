@@ -3,9 +3,11 @@
 
 use std::{
     io::{self, Write as _},
+    path::Path,
     pin::Pin,
     process::ExitCode,
     sync::{Arc, atomic::Ordering},
+    thread,
     time::Duration,
 };
 
@@ -13,10 +15,11 @@ use gaunt_schema::{ClockFn, Delivery};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
+    task::spawn_blocking,
     time::sleep,
 };
 
-use super::{ScrapingSetup, engine_preamble};
+use super::{PastOptions, ScrapingSetup, engine_preamble, past_deliveries::PastDeliveries};
 use crate::{answer_source::AggregatorClient, site};
 use gaunt_engine::{
     Engine,
@@ -27,6 +30,9 @@ mod remote_recorder;
 
 /// Deliveries that may be queued for the recorder.
 const PASSING: usize = 64;
+
+/// The wait for the recorder's thread while its queue is full.
+const DRAIN: Duration = Duration::from_millis(5);
 
 /// Source of a recording.
 #[derive(Debug)]
@@ -66,13 +72,39 @@ pub async fn run(
             remote_recorder::run(&aggregator, options, end).await?
         }
     };
+    finish_recording(recorder, &folder)
+}
+
+/// Records a span of the past of a Prometheus.
+pub async fn record_past(past: PastOptions, options: RecordOptions) -> anyhow::Result<ExitCode> {
+    super::catch_file_size_signal()?;
+    let folder = options.folder.clone();
+    let deliveries = spawn_blocking(move || PastDeliveries::open(past)).await??;
+    let options = RecordOptions { period: deliveries.period, ..options };
+    // The writer's thread sets the pace.
+    let recorded = spawn_blocking(move || -> anyhow::Result<Recorder> {
+        let recorder = Recorder::start_recording(options)?;
+        for delivery in deliveries {
+            let (at, delivery) = delivery?;
+            while !recorder.has_capacity() {
+                thread::sleep(DRAIN);
+            }
+            recorder.record_delivery(at, &delivery);
+        }
+        Ok(recorder)
+    });
+    finish_recording(recorded.await??, &folder)
+}
+
+/// Writes what waits, and says what was recorded.
+fn finish_recording(recorder: Recorder, folder: &Path) -> anyhow::Result<ExitCode> {
     let status = recorder.disk_status().cloned().unwrap_or_default();
     // Its thread writes the pending entries.
     drop(recorder);
     let (written, dropped) = (status.written.load(Ordering::Relaxed), status.dropped_entries());
     let bytes = status.bytes.load(Ordering::Relaxed);
     tracing::info!(written, dropped, bytes, "recorded");
-    let segments = Recording::segment_count(&folder);
+    let segments = Recording::segment_count(folder);
     print_status(&format!(
         "recorded {written} deliveries in {bytes} bytes; {} has {segments} segment{}",
         folder.display(),

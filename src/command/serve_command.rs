@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{
-    EngineFeed, ScrapingSetup,
+    EngineFeed, ScrapingSetup, TargetFeed,
     peer_connection::PeerConnection,
     persist_task::{self, PersistTask},
 };
@@ -53,10 +53,10 @@ pub async fn run(
     serve_options: ServeOptions,
     reload: ReloadSettingsFn,
 ) -> anyhow::Result<ExitCode> {
-    if scraping.plan.is_empty() {
+    if scraping.plan.is_empty() && scraping.series.is_none() {
         anyhow::bail!(
             "no targets; name them with --targets 'gpu[001-064]', --targets-file FILE, or gather.targets \
-             in the settings"
+             in the settings, or a Prometheus that scrapes them with --prometheus URL"
         );
     }
     super::catch_file_size_signal()?;
@@ -188,15 +188,21 @@ async fn reload_settings(
     alerting_control: &mut AlertingControl,
     reload: &ReloadSettingsFn,
 ) {
+    let is_scraping = matches!(feed.targets, TargetFeed::Scraped(_));
     let scraping = reload().and_then(|scraping| {
         scraping.plan.check_lists()?;
-        anyhow::ensure!(!scraping.plan.is_empty(), "no targets");
+        anyhow::ensure!(!is_scraping || !scraping.plan.is_empty(), "no targets");
         scraping.alerting.as_ref().map(alert::check_servers).transpose()?;
         Ok(scraping)
     });
     match scraping {
         Ok(scraping) => {
-            feed.scrape_manager.reload_plan(scraping.plan).await;
+            match &feed.targets {
+                TargetFeed::Scraped(manager) => manager.reload_plan(scraping.plan).await,
+                TargetFeed::Series { .. } => {
+                    tracing::info!("a changed [prometheus] needs a restart");
+                }
+            }
             feed.watch.reload_options(scraping.site).await;
             if let Err(error) = alerting_control.apply_options(scraping.alerting).await {
                 tracing::error!("alerting is disabled: {error}");

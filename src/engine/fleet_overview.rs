@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use gaunt_schema::{DeviceClass, GpuState, SanitizedText};
+use gaunt_schema::{DeviceClass, GpuState, SanitizedText, SourceLoad};
 
 use super::{
     acknowledgements::count_acknowledged, lost_gpus, node_answers::NodeSortKey, view::View,
@@ -20,6 +20,9 @@ const MAX_FINDINGS: usize = 32;
 
 /// Maximum number of nodes in the overview: more than any screen shows at once.
 const MAX_WORST: usize = 32;
+
+/// A difference of clocks that changes nothing, in seconds: each sample has the instant of its server.
+const MAX_SKEW_SECONDS: i64 = 5;
 
 /// Maximum number of messages about the recording, about target sources, and about targets, in the overview.
 const MAX_TROUBLE: usize = 8;
@@ -111,6 +114,7 @@ impl View<'_> {
             worst: self.node_lines(worst.into_iter().map(|(_, id)| id), &blamed),
             trouble: self.trouble_messages(),
             source_trouble: self.source_troubles().take(MAX_TROUBLE).collect(),
+            source_notes: self.source_notes().take(MAX_TROUBLE).collect(),
         }
     }
 
@@ -211,6 +215,32 @@ impl View<'_> {
         self.options.peers.as_ref().map(|lines| lines.borrow().clone()).unwrap_or_default()
     }
 
+    /// What sources that are queried cost their servers, and what their data lacks.
+    fn source_notes(&self) -> impl Iterator<Item = SanitizedText> {
+        let sources = self.cluster.target_sources().iter();
+        sources.filter_map(|source| {
+            let SourceLoad { queries, samples, answer_ms, refresh_ms, delay_ms, skew_ms } =
+                source.load?;
+            let skew = match skew_ms.map(|ms| ms / 1_000) {
+                Some(seconds) if seconds > MAX_SKEW_SECONDS => {
+                    format!("; its clock is {seconds} s ahead, check NTP")
+                }
+                Some(seconds) if seconds < -MAX_SKEW_SECONDS => {
+                    format!("; its clock is {} s behind, check NTP", -seconds)
+                }
+                _ => String::new(),
+            };
+            Some(SanitizedText::new(&format!(
+                "{}: {samples} samples in {queries} queries every {:.0} s, answered in {:.1} s; shown {:.0} s late{skew}; \
+                 no processes, and no values between its scrapes",
+                source.name,
+                refresh_ms as f64 / 1e3,
+                answer_ms / 1e3,
+                delay_ms as f64 / 1e3,
+            )))
+        })
+    }
+
     /// A message about findings above the limit of the list.
     fn unlisted_findings_message(&self) -> Option<SanitizedText> {
         let kinds: Vec<String> = self
@@ -231,7 +261,7 @@ impl View<'_> {
 
 #[cfg(test)]
 mod tests {
-    use gaunt_schema::{Entity, Severity};
+    use gaunt_schema::{Delivery, Entity, Severity, TargetSource, UnixMs};
 
     use super::*;
     use gaunt_api::{JobOwner, samples::idle_finding};
@@ -250,5 +280,36 @@ mod tests {
         assert_eq!(urgent.count(), 2, "what comes after 83 others has its place");
         assert_eq!((groups[0].members.len(), groups[0].lost_gpus), (83, 664.0));
         assert!(worst.iter().any(|finding| finding.id == groups[0].members[0]));
+    }
+
+    #[test]
+    fn load_on_a_queried_server_is_stated() {
+        let mut engine = crate::Engine::new(crate::EngineOptions::default());
+        let load = SourceLoad {
+            queries: 12,
+            samples: 25_000,
+            answer_ms: 420.0,
+            refresh_ms: 15_000,
+            delay_ms: 25_000,
+            skew_ms: Some(-61_200),
+        };
+        let queried = TargetSource {
+            name: "http://prometheus:9090".into(),
+            targets: 2,
+            taken: None,
+            trouble: None,
+            failed_since: None,
+            load: Some(load),
+        };
+        let listed = TargetSource { name: "--targets".into(), load: None, ..queried.clone() };
+        engine.ingest_delivery(Delivery::Sources(vec![listed, queried]));
+        engine.run_tick(UnixMs(1_000));
+        let notes = &engine.view().build_overview().source_notes;
+        assert_eq!(notes.len(), 1);
+        assert_eq!(
+            notes[0].as_str(),
+            "http://prometheus:9090: 25000 samples in 12 queries every 15 s, answered in 0.4 s; shown 25 s late; its \
+             clock is 61 s behind, check NTP; no processes, and no values between its scrapes"
+        );
     }
 }

@@ -69,6 +69,7 @@ mod tests {
             taken: taken.map(UnixMs),
             trouble: failed_since.map(|_| "cannot read it: no such file".into()),
             failed_since: failed_since.map(UnixMs),
+            load: None,
         }
     }
 

@@ -198,6 +198,9 @@ pub fn next_step(target: &TrackedTarget) -> String {
         Some(ScrapeFailure::Status(_) | ScrapeFailure::Broken(_) | ScrapeFailure::NotAPage(_)) => {
             format!("Check that {address} is an exporter; try `curl {url}`.")
         }
+        Some(ScrapeFailure::ReportedDown(server)) => {
+            format!("Read the error of {address} at {server}/targets.")
+        }
         Some(ScrapeFailure::TooLarge(_)) => {
             "If this page size is intended, raise `[gather] max_body`.".to_owned()
         }

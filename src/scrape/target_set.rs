@@ -93,6 +93,7 @@ impl<G> TargetSet<G> {
                         taken: None,
                         trouble: None,
                         failed_since: None,
+                        load: None,
                     },
                     endpoints: Vec::new(),
                     confirmed: true,

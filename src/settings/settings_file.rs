@@ -10,6 +10,7 @@ use super::{
     alerting::{AlertmanagerSection, ClusterSection, ReportSection},
     gather_section::GatherSection,
     peers_section::PeersSection,
+    prometheus_section::PrometheusSection,
     setting_values::{ListenSetting, SpanSetting},
     storage::{HistorySection, RecordSection, SiteFilesSection},
     store_section::StoreSection,
@@ -36,6 +37,7 @@ pub(super) struct SettingsFile {
     pub(super) report: ReportSection,
     pub(super) history: HistorySection,
     pub(super) store: Spanned<StoreSection>,
+    pub(super) prometheus: Spanned<PrometheusSection>,
 }
 
 impl Default for SettingsFile {
@@ -53,6 +55,7 @@ impl Default for SettingsFile {
             report: ReportSection::default(),
             history: HistorySection::default(),
             store: Spanned::new(0..0, StoreSection::default()),
+            prometheus: Spanned::new(0..0, PrometheusSection::default()),
         }
     }
 }
@@ -238,7 +241,9 @@ impl SettingsFile {
         let (peers, span) = (self.serve.peers.get_ref(), self.serve.peers.span());
         peers.check_section().map_err(|what| SettingsFault { what, span })?;
         let (store, span) = (self.store.get_ref(), self.store.span());
-        store.check_section().map_err(|what| SettingsFault { what, span })
+        store.check_section().map_err(|what| SettingsFault { what, span })?;
+        let (prometheus, span) = (self.prometheus.get_ref(), self.prometheus.span());
+        prometheus.check_section().map_err(|what| SettingsFault { what, span })
     }
 }
 

@@ -19,6 +19,7 @@ mod explanation_sources;
 mod fleet_snapshot;
 mod flight_recorder;
 mod foreign_recordings;
+mod foreign_site;
 mod frame_scraping;
 mod gaunt_commands;
 mod gpu_error_waits;
@@ -48,6 +49,8 @@ mod probe_cross_node;
 mod probe_kernels;
 mod probe_program;
 mod probe_real_gpu;
+mod prometheus_live;
+mod prometheus_past;
 mod prometheus_rules;
 mod prometheus_scrape;
 #[expect(clippy::unwrap_used, reason = "what fails in it fails the test that called it")]

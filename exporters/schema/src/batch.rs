@@ -121,6 +121,8 @@ pub enum ScrapeFailure {
     NotAPage(SanitizedText),
     /// The target exceeds a quota, so the whole page is rejected.
     OverBudget(LimitExceeded),
+    /// The Prometheus that scrapes the target reports it as down; the text names that server.
+    ReportedDown(SanitizedText),
     /// The settings forbid this address, so no request was sent; the text names the required setting.
     Forbidden(SanitizedText),
     /// Backoff: not scraped in this period because too many attempts in a row failed. The last failure is inside.
@@ -149,6 +151,7 @@ impl ScrapeFailure {
             Self::TooLarge(_) => "too_large",
             Self::NotAPage(_) => "not_a_page",
             Self::OverBudget(_) => "over_budget",
+            Self::ReportedDown(_) => "reported_down",
             Self::Forbidden(_) => "forbidden",
             Self::Resting(_) => "resting",
             Self::Skipped => "skipped",
@@ -171,6 +174,7 @@ impl fmt::Display for ScrapeFailure {
             Self::TooLarge(limit) => write!(f, "page is larger than the limit of {limit} bytes"),
             Self::NotAPage(why) => write!(f, "not an exposition page: {why}"),
             Self::OverBudget(excess) => excess.fmt(f),
+            Self::ReportedDown(server) => write!(f, "{server} could not scrape it: up is 0"),
             Self::Forbidden(why) => write!(f, "not scraped: {why}"),
             Self::Resting(last) => write!(f, "{last}; backing off after repeated failures"),
             Self::Skipped => f.write_str("not scraped in this period: the scraper was too busy"),
@@ -275,7 +279,7 @@ impl fmt::Display for LimitExceeded {
 }
 
 /// The status of a source of targets, such as a file or a DNS name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct TargetSource {
     /// The origin that its targets carry.
@@ -289,6 +293,29 @@ pub struct TargetSource {
     /// Since when the source is unreadable; none while it is readable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_since: Option<UnixMs>,
+    /// What the last refresh has cost its server; none if the source lists addresses only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<SourceLoad>,
+}
+
+/// What one refresh of a source has cost its server.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct SourceLoad {
+    /// Queries that were sent.
+    pub queries: u64,
+    /// Samples that were read.
+    pub samples: u64,
+    /// How long all answers took together, in milliseconds.
+    pub answer_ms: f64,
+    /// The time between two refreshes, in milliseconds.
+    pub refresh_ms: u64,
+    /// How far what is shown is behind the present, in milliseconds.
+    pub delay_ms: u64,
+    /// How far the server's clock is ahead of that of this machine, in milliseconds, to a second; none if it states no
+    /// time.
+    #[serde(default)]
+    pub skew_ms: Option<i64>,
 }
 
 /// The status of one of the operator's files of topology or jobs.

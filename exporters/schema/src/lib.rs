@@ -35,7 +35,7 @@ pub mod xid;
 
 pub use batch::{
     Batch, Delivery, FieldCounts, LimitExceeded, MAX_FIELD_NAMES, Quota, RejectionCounts,
-    ScrapeFailure, ScrapeTarget, ScrapedPage, SiteFileStatus, TargetId, TargetSource,
+    ScrapeFailure, ScrapeTarget, ScrapedPage, SiteFileStatus, SourceLoad, TargetId, TargetSource,
 };
 pub use catalogue::{Metric, MetricId};
 pub use cow_list::CowList;

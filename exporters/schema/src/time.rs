@@ -42,6 +42,20 @@ impl UnixMs {
         (year + 400 * cycle + after, month, day)
     }
 
+    /// The beginning of a day of the Gregorian calendar in UTC, if there is such a day between 1970 and 2200.
+    pub fn from_date(year: i64, month: i64, day: i64) -> Option<Self> {
+        if !(1970..=2200).contains(&year) || !(1..=12).contains(&month) {
+            return None;
+        }
+        // As in `to_date`, a year begins in March.
+        let (year_of_march, from_march) =
+            if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+        let leap_days = year_of_march / 4 - year_of_march / 100 + year_of_march / 400;
+        let days = year_of_march * 365 + leap_days + (153 * from_march + 2) / 5 + day - 719_469;
+        let at = Self(days * 86_400_000);
+        (at.to_date() == (year, month, day)).then_some(at)
+    }
+
     /// The instant in RFC 3339: `2026-11-21T03:24:05.000Z`.
     pub fn to_rfc3339(self) -> String {
         let (year, month, day) = self.to_date();
@@ -175,6 +189,20 @@ mod tests {
         assert_eq!(format_time_of_day(UnixMs(86_399_999)), "23:59:59Z");
         assert_eq!(format_time_of_day(UnixMs(1_700_000_000_999)), "22:13:20Z");
         assert_eq!(format_time_of_day(UnixMs(-1)), "23:59:59Z");
+    }
+
+    #[test]
+    fn date_is_the_inverse_of_its_parts() {
+        for days in (0..84_370).step_by(7).chain([11_016, 11_017, 47_540, 47_541]) {
+            let at = UnixMs(days * 86_400_000);
+            let (year, month, day) = at.to_date();
+            assert_eq!(UnixMs::from_date(year, month, day), Some(at), "{year}-{month}-{day}");
+        }
+        for (year, month, day) in
+            [(2023, 2, 29), (2100, 2, 29), (2023, 13, 1), (2023, 4, 31), (1969, 1, 1)]
+        {
+            assert_eq!(UnixMs::from_date(year, month, day), None, "{year}-{month}-{day}");
+        }
     }
 
     #[test]

@@ -270,13 +270,15 @@ fn render_worst_nodes(nodes: &[NodeLine]) -> Vec<String> {
 }
 
 fn render_troubles(overview: &Overview) -> Vec<String> {
-    if overview.trouble.is_empty() {
-        return Vec::new();
-    }
-    let mut lines = vec!["PROBLEMS".to_owned()];
-    for trouble in &overview.trouble {
-        let words: Vec<_> = trouble.split(' ').map(str::to_owned).collect();
-        lines.extend(wrap_pieces("  ", &words, " "));
+    let mut lines = Vec::new();
+    for (title, texts) in [("PROBLEMS", &overview.trouble), ("SOURCES", &overview.source_notes)] {
+        if !texts.is_empty() {
+            lines.push(title.to_owned());
+        }
+        for text in texts {
+            let words: Vec<_> = text.split(' ').map(str::to_owned).collect();
+            lines.extend(wrap_pieces("  ", &words, " "));
+        }
     }
     lines
 }

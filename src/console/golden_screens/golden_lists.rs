@@ -311,6 +311,24 @@ fn unread_sources_and_files_are_named_below_the_targets() {
 }
 
 #[test]
+fn load_on_a_queried_server_is_shown_below_the_targets() {
+    let mut console = console_showing(ListScreen(Subject::Targets));
+    let mut overview = sample_answers::healthy_overview(8);
+    overview.source_trouble = vec!["http://prometheus:9090: connection refused".into()];
+    overview.source_notes =
+        vec!["http://prometheus:9090: 25000 samples in 12 queries every 15 s".into()];
+    console.deliver_answer(Answer::Overview(Arc::new(overview)));
+    let screen = console.draw(80, 24);
+    let shown: Vec<&str> =
+        screen.iter().map(|line| line.trim_end()).filter(|line| line.contains("9090")).collect();
+    let expected = [
+        " ▲ http://prometheus:9090: connection refused",
+        " · http://prometheus:9090: 25000 samples in 12 queries every 15 s",
+    ];
+    assert_eq!(shown, expected);
+}
+
+#[test]
 fn coverage_is_opened_from_the_targets() {
     let mut console = console_showing(ListScreen(Subject::Targets));
     let effects = console.press_keys(&[KeyPress::Char('v')]);

@@ -233,20 +233,26 @@ impl ScreenView for ListScreen {
 /// Lines about target sources and site files below the targets; the overview and the API have all of them.
 const SOURCE_TROUBLES: usize = 3;
 
-/// Draws what is wrong with target sources and site files at the bottom; returns the area above.
+/// Draws what is wrong with target sources and site files at the bottom, then what a queried server is asked; returns
+/// the area above.
 fn draw_source_troubles(
     buffer: &mut Buffer,
     area: Rect,
     state: &ConsoleState,
     theme: Theme,
 ) -> Rect {
-    let troubles = state.data.overview.iter().flat_map(|overview| &overview.source_trouble);
+    let overviews = || state.data.overview.iter();
+    let troubles = overviews().flat_map(|overview| &overview.source_trouble);
+    let troubles = troubles.map(|text| ("▲", StyleRole::Waiting, text));
+    let notes = overviews().flat_map(|overview| &overview.source_notes);
+    let notes = notes.map(|text| ("·", StyleRole::Dim, text));
     let width = usize::from(area.width).saturating_sub(4);
     let lines: Vec<Line<'_>> = troubles
+        .chain(notes)
         .take(SOURCE_TROUBLES.min(usize::from(area.height) / 4))
-        .map(|text| {
-            let text = format!(" ▲ {}", display_text::truncate_text(text, width));
-            Line::styled(text, theme.style_for(StyleRole::Waiting))
+        .map(|(mark, role, text)| {
+            let text = format!(" {mark} {}", display_text::truncate_text(text, width));
+            Line::styled(text, theme.style_for(role))
         })
         .collect();
     let height = lines.len() as u16;

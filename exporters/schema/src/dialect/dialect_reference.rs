@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 
 use super::{
-    CUSTOM_HANDLERS, Dialect, TABLES, dcgm_exporter,
+    CUSTOM_HANDLERS, Dialect, TABLES, absence, dcgm_exporter,
     dcgm_new_names::{self, FieldUnit},
     dialect_table::{MappingTarget, NameMapping},
     node_exporter,
 };
 use crate::{
-    MetricId,
+    DeviceClass, MetricId,
     catalogue::UnitScale::{self, Per, Same, Times},
     unit::Unit::{self, Bytes, BytesPerSecond, Celsius, Hertz, Joules, Ratio, Seconds, Watts},
 };
@@ -97,6 +97,19 @@ pub fn dialect_metrics() -> Vec<DialectMetric> {
     entries
 }
 
+/// Every name that a dialect reads from the page of a node or a fabric, sorted. An aggregator's own metrics of a whole
+/// fleet, and names that are known and not read, are left out.
+pub fn read_names() -> Vec<&'static str> {
+    let own_rows = MetricId::all_ids().map(MetricId::catalogue_row);
+    let own_names = own_rows.filter(|row| row.class != DeviceClass::Fleet).map(|row| row.name);
+    let foreign = dialect_metrics().into_iter().filter(|entry| entry.declined.is_none());
+    let mut names: Vec<&str> =
+        own_names.chain([absence::NAME]).chain(foreign.map(|entry| entry.name)).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
 fn of_mapping(dialect: Dialect, mapping: &NameMapping) -> DialectMetric {
     let entry = DialectMetric {
         series: mapping.when.map(|(label, value)| series_condition(label, value)),
@@ -169,6 +182,23 @@ mod tests {
             );
         }
         assert!(entries.is_sorted_by_key(|entry| entry.dialect));
+    }
+
+    #[test]
+    fn read_names_are_known_and_a_fleet_is_not_among_them() {
+        let names = read_names();
+        assert!(names.is_sorted() && names.len() > 500, "{}", names.len());
+        for name in &names {
+            assert!(crate::dialect::is_known_name(name), "{name}");
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':');
+            assert!(name.bytes().all(is_plain), "{name} needs no escapes in a query");
+        }
+        for name in ["DCGM_FI_DEV_GPU_UTIL", "node_uname_info", "gaunt_absent", "gaunt_gpu_info"] {
+            assert!(names.contains(&name), "{name}");
+        }
+        for name in ["gaunt_lost_gpus", "up", "node_cpu_guest_seconds_total"] {
+            assert!(!names.contains(&name), "{name}");
+        }
     }
 
     #[test]

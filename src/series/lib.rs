@@ -1,0 +1,70 @@
+//! Series: reads pages back from a Prometheus-compatible server that already scrapes the exporters.
+//!
+//! Raw samples are queried with their own instants, grouped by target and instant into the pages that the exporters
+//! served, and decoded by the dialects like scraped ones. Everything behind a batch stays as it is.
+
+use std::time::Duration;
+
+use gaunt_scrape::ServerAccess;
+
+mod query_answer;
+mod query_client;
+mod query_error;
+mod read_names;
+mod selector;
+mod series_clock;
+mod series_feed;
+mod series_pages;
+mod series_reader;
+mod series_targets;
+#[cfg(test)]
+mod tests;
+
+pub use query_error::QueryError;
+pub use series_clock::SeriesClock;
+pub use series_feed::{REFRESH, SeriesReaderHandle, feed_lag, spawn_reading};
+pub use series_reader::{SeriesReader, SeriesWindow, WindowLoad};
+
+/// The deadline of one query, unless set otherwise.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The largest answer to one query in bytes, unless set otherwise: 100,000 series with three samples each. A query
+/// with a larger answer is split.
+pub const MAX_BODY: usize = 64 << 20;
+
+/// The samples of one window at most, unless set otherwise: 10,000 GPUs with 100 fields each.
+pub const MAX_SAMPLES: u64 = 2_000_000;
+
+/// Which server is queried, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeriesOptions {
+    /// The address of its API without `/api/v1`, such as `http://10.0.0.5:9090`.
+    pub url: String,
+    /// Matchers that all series must have, such as `cluster="hall-1"`; may be empty.
+    pub selector: String,
+    /// The tenant, for servers that have several.
+    pub tenant: Option<String>,
+    /// TLS and credentials.
+    pub access: ServerAccess,
+    /// The deadline of one query.
+    pub timeout: Duration,
+    /// The largest answer to one query, in bytes.
+    pub max_body: usize,
+    /// The most samples of one window: the load on the server is bounded by it.
+    pub max_samples: u64,
+}
+
+impl SeriesOptions {
+    /// The default options for a server.
+    pub fn with_url(url: String) -> Self {
+        Self {
+            url,
+            selector: String::new(),
+            tenant: None,
+            access: ServerAccess::default(),
+            timeout: TIMEOUT,
+            max_body: MAX_BODY,
+            max_samples: MAX_SAMPLES,
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! Query client: sends one query to the HTTP API of a Prometheus-compatible server, and says what its answer means.
+
+use std::{
+    io::Read as _,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use flate2::read::GzDecoder;
+use gaunt_schema::{UnixMs, plain_error};
+use gaunt_scrape::{CredentialState, LoadedCredentials};
+use reqwest::{
+    Client, Response, Url,
+    header::{
+        ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, DATE, HeaderMap,
+        HeaderName, HeaderValue, USER_AGENT,
+    },
+};
+use serde::Deserialize;
+use tokio::{sync::watch, task::JoinSet};
+
+use crate::{
+    QueryError, SeriesOptions,
+    query_answer::{AnsweredMatrix, QueryAnswer},
+};
+
+/// The header that names a tenant, at Mimir, Cortex and Loki's kin.
+const TENANT: HeaderName = HeaderName::from_static("x-scope-orgid");
+
+/// Characters of a server's message that are shown.
+const MAX_SHOWN: usize = 200;
+
+/// Bytes of an answer that is not a success: its beginning says what is wrong.
+const MAX_ERROR_BODY: usize = 64 << 10;
+
+/// Sends queries to one server.
+#[derive(Debug)]
+pub(crate) struct QueryClient {
+    base: Url,
+    /// The address without parameters, which may hold a token.
+    shown: String,
+    tenant: Option<HeaderValue>,
+    deadline: Duration,
+    max_body: usize,
+    /// How far the server's clock was ahead of ours at its last answer.
+    skew_ms: Option<i64>,
+    credentials: watch::Receiver<CredentialState>,
+    client: Option<Client>,
+    /// Keeps the credentials up to date.
+    _tasks: JoinSet<()>,
+}
+
+/// Parses the address of a server: that of its API without `/api/v1`.
+fn parse_base_url(address: &str) -> Result<Url, QueryError> {
+    let url = Url::parse(address).ok().filter(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.host_str().is_some()
+            && url.username().is_empty()
+            && url.password().is_none()
+            && url.query().is_none()
+            && url.fragment().is_none()
+    });
+    let mut url = url.ok_or_else(|| {
+        let shown = if address.contains('@') { "(not shown)" } else { address };
+        QueryError::Address(shown.chars().take(MAX_SHOWN).collect())
+    })?;
+    let path = url.path().trim_end_matches('/');
+    let path = path.strip_suffix("/api/v1").unwrap_or(path).to_owned();
+    url.set_path(&path);
+    Ok(url)
+}
+
+impl QueryClient {
+    /// Checks the options and reads the credentials.
+    pub(crate) async fn open(options: &SeriesOptions) -> Result<Self, QueryError> {
+        let base = parse_base_url(&options.url)?;
+        let tenant = options.tenant.as_deref().map(HeaderValue::from_str).transpose();
+        let tenant = tenant.map_err(|_| {
+            QueryError::Credentials(
+                "prometheus.tenant has characters that are not allowed in a header; correct it"
+                    .to_owned(),
+            )
+        })?;
+        let mut tasks = JoinSet::new();
+        let credentials = options.access.clone().watch_credentials(&mut tasks).await;
+        Ok(Self {
+            shown: base.as_str().trim_end_matches('/').to_owned(),
+            base,
+            tenant,
+            deadline: options.timeout,
+            max_body: options.max_body,
+            skew_ms: None,
+            credentials,
+            client: None,
+            _tasks: tasks,
+        })
+    }
+
+    /// How far the server's clock is ahead of ours, in milliseconds, to a second; none if it states no time.
+    pub(crate) fn clock_skew_ms(&self) -> Option<i64> {
+        self.skew_ms
+    }
+
+    /// The address, for messages.
+    pub(crate) fn shown_url(&self) -> &str {
+        &self.shown
+    }
+
+    /// The names of metrics that have series from `from` to `until`.
+    pub(crate) async fn list_names(
+        &mut self,
+        selector: &str,
+        from: UnixMs,
+        until: UnixMs,
+    ) -> Result<Vec<String>, QueryError> {
+        let (start, end) = (seconds_text(from), seconds_text(until));
+        let mut form = vec![("start", start.as_str()), ("end", end.as_str())];
+        if !selector.is_empty() {
+            form.push(("match[]", selector));
+        }
+        let url = self.api_url("label/__name__/values", &form);
+        let body = self.fetch_body(|client| client.get(url.clone())).await?;
+        let answer: QueryAnswer<'_, Vec<String>> = self.parse_answer(&body)?;
+        answer.data.ok_or_else(|| self.malformed("it has no data"))
+    }
+
+    /// Runs a query for raw samples, and calls `consume` with its series.
+    pub(crate) async fn query_samples<T>(
+        &mut self,
+        query: &str,
+        at: UnixMs,
+        consume: impl FnOnce(AnsweredMatrix<'_>) -> T,
+    ) -> Result<T, QueryError> {
+        let (time, timeout) = (seconds_text(at), format!("{}ms", self.deadline.as_millis()));
+        let form = [("query", query), ("time", &time), ("timeout", &timeout)];
+        let url = self.api_url("query", &[]);
+        let encoded = encode_form(&form);
+        let body = self
+            .fetch_body(|client| {
+                let form_type = HeaderValue::from_static("application/x-www-form-urlencoded");
+                client.post(url.clone()).header(CONTENT_TYPE, form_type).body(encoded.clone())
+            })
+            .await?;
+        let answer: QueryAnswer<'_, AnsweredMatrix<'_>> = self.parse_answer(&body)?;
+        let matrix = answer.data.ok_or_else(|| self.malformed("it has no data"))?;
+        if matrix.result_type.0 != "matrix" {
+            return Err(self.malformed("it has no raw samples; is this a Prometheus?"));
+        }
+        Ok(consume(matrix))
+    }
+
+    fn api_url(&self, endpoint: &str, parameters: &[(&str, &str)]) -> Url {
+        let mut url = self.base.clone();
+        url.set_path(&format!("{}/api/v1/{endpoint}", self.base.path().trim_end_matches('/')));
+        if !parameters.is_empty() {
+            url.query_pairs_mut().extend_pairs(parameters);
+        }
+        url
+    }
+
+    /// Sends a request and reads its body under one deadline.
+    async fn fetch_body(
+        &mut self,
+        request: impl FnOnce(&Client) -> reqwest::RequestBuilder,
+    ) -> Result<Vec<u8>, QueryError> {
+        let client = self.prepare_client()?;
+        let (url, deadline) = (self.shown.clone(), self.deadline);
+        match tokio::time::timeout(deadline, self.send_request(request(&client))).await {
+            Ok(result) => result,
+            Err(_) => Err(QueryError::Timeout { url, deadline }),
+        }
+    }
+
+    async fn send_request(
+        &mut self,
+        request: reqwest::RequestBuilder,
+    ) -> Result<Vec<u8>, QueryError> {
+        let unreachable = |error: reqwest::Error| QueryError::Unreachable {
+            url: self.shown.clone(),
+            why: plain_error::network(&error),
+        };
+        let response = request.send().await.map_err(unreachable)?;
+        self.skew_ms = clock_skew(response.headers(), SystemTime::now());
+        let status = response.status().as_u16();
+        let is_json = is_json(response.headers());
+        let is_gzip = response.headers().get(CONTENT_ENCODING).is_some_and(|value| value == "gzip");
+        let limit = if status == 200 { self.max_body } else { MAX_ERROR_BODY };
+        let body = self.read_body(response, is_gzip, limit).await;
+        if status == 200 {
+            let body = body?;
+            if !is_json {
+                return Err(self.not_prometheus(describe_body(&body)));
+            }
+            return Ok(body);
+        }
+        let text = body.unwrap_or_default();
+        Err(self.classify_status(status, is_json, &text))
+    }
+
+    /// Reads a body, decompressed, up to its limit.
+    async fn read_body(
+        &self,
+        mut response: Response,
+        is_gzip: bool,
+        limit: usize,
+    ) -> Result<Vec<u8>, QueryError> {
+        let too_large = || QueryError::TooLarge {
+            url: self.shown.clone(),
+            why: format!(": its answer is larger than the limit of {limit} bytes"),
+        };
+        let mut body = Vec::new();
+        loop {
+            let part = response
+                .chunk()
+                .await
+                .map_err(|_| self.malformed("the connection ended in the middle of it"))?;
+            let Some(part) = part else { break };
+            if body.len() + part.len() > limit {
+                return Err(too_large());
+            }
+            body.extend_from_slice(&part);
+        }
+        if !is_gzip {
+            return Ok(body);
+        }
+        let mut text = Vec::new();
+        let read = GzDecoder::new(body.as_slice()).take(limit as u64 + 1).read_to_end(&mut text);
+        read.map_err(|_| self.malformed("its gzip compression is damaged"))?;
+        if text.len() > limit { Err(too_large()) } else { Ok(text) }
+    }
+
+    fn parse_answer<'a, T: Deserialize<'a>>(
+        &self,
+        body: &'a [u8],
+    ) -> Result<QueryAnswer<'a, T>, QueryError> {
+        let answer: QueryAnswer<'a, T> = serde_json::from_slice(body)
+            .map_err(|error| self.malformed(&plain_error::json_without_place(&error)))?;
+        if answer.status.0 != "success" {
+            let why = answer.error.map_or_else(String::new, |text| text.0.into_owned());
+            return Err(self.malformed(&format!("its status is an error: {}", clip_text(&why))));
+        }
+        let warning = answer.warnings.as_ref().and_then(|warnings| warnings.first());
+        if answer.is_partial || warning.is_some() {
+            let why = warning.map_or_else(String::new, |text| format!(": {}", clip_text(&text.0)));
+            return Err(QueryError::Partial { url: self.shown.clone(), why });
+        }
+        Ok(answer)
+    }
+
+    /// What a status means that is not 200.
+    fn classify_status(&self, status: u16, is_json: bool, body: &[u8]) -> QueryError {
+        let url = self.shown.clone();
+        let answer = serde_json::from_slice::<QueryAnswer<'_, serde_json::Value>>(body).ok();
+        let is_api = is_json && answer.is_some();
+        let message = answer.and_then(|answer| answer.error).map(|text| text.0.into_owned());
+        // VictoriaMetrics' and proxies' own errors are plain text.
+        let text = message.unwrap_or_else(|| {
+            if looks_like_html(body) { String::new() } else { String::from_utf8_lossy(body).into() }
+        });
+        let text = clip_text(&text);
+        let why = if text.is_empty() { String::new() } else { format!(": {text}") };
+        match status {
+            401 | 403 => QueryError::Unauthorized { url, status, why },
+            413 => QueryError::TooLarge { url, why },
+            400 | 422 | 503 if is_limit_message(&text) => QueryError::TooLarge { url, why },
+            300..500 if !is_api && status != 429 => {
+                self.not_prometheus(format!("HTTP status {status}{why}"))
+            }
+            504 => QueryError::TooLarge { url, why: ": it took too long".to_owned() },
+            429 | 500..600 => QueryError::Overloaded { url, status, why },
+            _ => QueryError::Refused { url, status, why },
+        }
+    }
+
+    fn not_prometheus(&self, what: String) -> QueryError {
+        QueryError::NotPrometheus { url: self.shown.clone(), what }
+    }
+
+    pub(crate) fn malformed(&self, why: &str) -> QueryError {
+        QueryError::Malformed { url: self.shown.clone(), why: why.to_owned() }
+    }
+
+    /// The client with the present credentials; new ones require new connections.
+    fn prepare_client(&mut self) -> Result<Client, QueryError> {
+        if self.credentials.has_changed().unwrap_or(false) {
+            self.client = None;
+        }
+        if let Some(client) = &self.client {
+            return Ok(client.clone());
+        }
+        let credentials = self.credentials.borrow_and_update().clone();
+        let credentials =
+            credentials.map_err(|why| QueryError::Credentials(why.as_str().to_owned()))?;
+        let client = build_client(&credentials, self.tenant.clone()).map_err(|why| {
+            QueryError::Credentials(format!("cannot create an HTTP client: {why}"))
+        })?;
+        Ok(self.client.insert(client).clone())
+    }
+}
+
+fn build_client(
+    credentials: &LoadedCredentials,
+    tenant: Option<HeaderValue>,
+) -> Result<Client, String> {
+    let mut headers: HeaderMap =
+        credentials.authorization.iter().map(|value| (AUTHORIZATION, value.clone())).collect();
+    headers.extend(tenant.map(|tenant| (TENANT, tenant)));
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+    let agent = HeaderValue::from_static(concat!("gaunt/", env!("CARGO_PKG_VERSION")));
+    headers.insert(USER_AGENT, agent);
+    Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .tls_backend_preconfigured(credentials.tls_config().clone())
+        .default_headers(headers)
+        .build()
+        .map_err(|error| plain_error::network(&error))
+}
+
+/// How far the time of an answer is ahead of `now`, in milliseconds.
+fn clock_skew(headers: &HeaderMap, now: SystemTime) -> Option<i64> {
+    let stated = parse_http_date(headers.get(DATE)?.to_str().ok()?)?;
+    let now = now.duration_since(UNIX_EPOCH).ok()?.as_millis() as i64;
+    // The date has no fraction of a second: it is half a second behind on average.
+    Some(stated * 1_000 + 500 - now)
+}
+
+/// Seconds since 1970 of a date as HTTP servers write it: `Wed, 21 Oct 2026 07:28:00 GMT`.
+fn parse_http_date(text: &str) -> Option<i64> {
+    const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    let (_, text) = text.split_once(", ")?;
+    let mut parts = text.split(' ');
+    let day: i64 = parts.next()?.parse().ok()?;
+    let name = parts.next().filter(|name| name.len() == 3)?;
+    let month = MONTHS.find(name).filter(|at| at % 3 == 0)? as i64 / 3 + 1;
+    let year = parts.next()?.parse().ok()?;
+    let mut time = parts.next()?.split(':').map(|part| part.parse::<i64>().ok());
+    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
+    let midnight = UnixMs::from_date(year, month, day)?;
+    Some(midnight.0 / 1_000 + hour * 3_600 + minute * 60 + second)
+}
+
+fn encode_form(pairs: &[(&str, &str)]) -> String {
+    let mut url = Url::parse("http://form/").ok();
+    let query = url.as_mut().and_then(|url| {
+        url.query_pairs_mut().extend_pairs(pairs);
+        url.query()
+    });
+    query.unwrap_or_default().to_owned()
+}
+
+fn seconds_text(at: UnixMs) -> String {
+    format!("{:.3}", at.to_seconds())
+}
+
+/// Whether the content type is JSON: `application/json`, or `application/stream+json` for raw samples at
+/// VictoriaMetrics.
+fn is_json(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = content_type.and_then(|value| value.split(';').next()).unwrap_or_default();
+    matches!(media_type.trim(), "application/json" | "application/stream+json")
+}
+
+fn looks_like_html(body: &[u8]) -> bool {
+    body.trim_ascii_start().first() == Some(&b'<')
+}
+
+/// What a body is that is not JSON.
+fn describe_body(body: &[u8]) -> String {
+    if looks_like_html(body) {
+        "a web page came instead of JSON".to_owned()
+    } else {
+        "the answer is not JSON".to_owned()
+    }
+}
+
+/// Whether a server's message says that a query exceeds one of its limits.
+fn is_limit_message(text: &str) -> bool {
+    const LIMITS: [&str; 6] =
+        ["too many", "exceed", "-search.max", "timed out", "timeout", "limit"];
+    let text = text.to_ascii_lowercase();
+    LIMITS.iter().any(|limit| text.contains(limit))
+}
+
+/// The first line of a server's message, as much of it as is shown.
+fn clip_text(text: &str) -> String {
+    text.lines().next().unwrap_or_default().trim().chars().take(MAX_SHOWN).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock_of_the_server_is_compared_to_a_second() {
+        let now = UNIX_EPOCH + Duration::from_mins(29_876_128);
+        let skew =
+            |date: &str| clock_skew(&[(DATE, date.parse().unwrap())].into_iter().collect(), now);
+        assert_eq!(skew("Wed, 21 Oct 2026 07:28:00 GMT"), Some(500));
+        assert_eq!(skew("Wed, 21 Oct 2026 07:27:00 GMT"), Some(-59_500));
+        for invalid in ["", "now", "Wed, 21 Okt 2026 07:28:00 GMT", "Wed, 31 Feb 2026 07:28:00 GMT"]
+        {
+            assert_eq!(skew(invalid), None, "{invalid}");
+        }
+        assert_eq!(clock_skew(&HeaderMap::new(), now), None);
+    }
+}

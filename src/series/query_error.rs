@@ -1,0 +1,173 @@
+//! Query errors: why a server's answer cannot be used, with the next step.
+
+use std::time::Duration;
+
+/// Why the pages of a time could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// The address is invalid.
+    #[error(
+        "{0:?} is not the address of a Prometheus; write http://HOST:9090, http://HOST:8428 for VictoriaMetrics, or \
+         http://HOST/prometheus for Mimir, without user and password"
+    )]
+    Address(String),
+    /// The matchers are invalid.
+    #[error(
+        "{selector:?} is not a list of matchers: {why}; write cluster=\"hall-1\",job=~\"dcgm.*\""
+    )]
+    Selector {
+        /// The matchers.
+        selector: String,
+        /// What is wrong with them.
+        why: &'static str,
+    },
+    /// The tenant or the credentials cannot be sent.
+    #[error("{0}")]
+    Credentials(String),
+    /// No connection, or it broke.
+    #[error("{url}: {why}; check the address and that the server is running")]
+    Unreachable {
+        /// The address.
+        url: String,
+        /// The fault.
+        why: String,
+    },
+    /// No answer within the deadline.
+    #[error(
+        "{url}: no answer within {deadline:?}; narrow the query with --match, or raise prometheus.timeout"
+    )]
+    Timeout {
+        /// The address.
+        url: String,
+        /// The deadline.
+        deadline: Duration,
+    },
+    /// Something else answers there.
+    #[error(
+        "{url}: not a Prometheus API: {what}; the address must be the one below which /api/v1/query is, such as \
+         http://HOST:9090 or http://HOST/prometheus"
+    )]
+    NotPrometheus {
+        /// The address.
+        url: String,
+        /// What came instead.
+        what: String,
+    },
+    /// The server demands credentials, or refuses them.
+    #[error("{url}: HTTP status {status}{why}; set bearer_file, basic or tenant in [prometheus]")]
+    Unauthorized {
+        /// The address.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+        /// What it says.
+        why: String,
+    },
+    /// The query exceeds a limit of the server, or its answer exceeds ours: a smaller one may not.
+    #[error(
+        "{url}: one query is too large{why}; narrow it with --match, or raise the limits of the server"
+    )]
+    TooLarge {
+        /// The address.
+        url: String,
+        /// What it says.
+        why: String,
+    },
+    /// The server has no capacity at present.
+    #[error("{url}: HTTP status {status}{why}; gaunt asks again later")]
+    Overloaded {
+        /// The address.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+        /// What it says.
+        why: String,
+    },
+    /// The server refuses the query.
+    #[error("{url}: HTTP status {status}{why}; check --match")]
+    Refused {
+        /// The address.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+        /// What it says.
+        why: String,
+    },
+    /// A part of the server's storage did not answer.
+    #[error(
+        "{url}: the answer is partial{why}; none of it is used, because missing series would look like lost GPUs; check \
+         the server's storage"
+    )]
+    Partial {
+        /// The address.
+        url: String,
+        /// What it says.
+        why: String,
+    },
+    /// The answer is not as documented: cut off, or of another form.
+    #[error("{url}: the answer cannot be read: {why}; check the server, and proxies before it")]
+    Malformed {
+        /// The address.
+        url: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// No series of a known name.
+    #[error(
+        "{url} has no series that gaunt reads{selector}, out of {names} names such as DCGM_FI_DEV_GPU_UTIL, \
+         node_uname_info and gaunt_gpu_info; `gaunt metrics --dialects` lists them. Check --match, the tenant and the time"
+    )]
+    NoSeries {
+        /// The address.
+        url: String,
+        /// The matchers, as the end of a sentence.
+        selector: String,
+        /// How many names were looked for.
+        names: usize,
+    },
+    /// No scrape in this time.
+    #[error(
+        "{url} has no sample of up{selector} in this time; every scrape by Prometheus or vmagent writes one. Check the \
+         time and --match, and that no relabelling drops up"
+    )]
+    NoScrapes {
+        /// The address.
+        url: String,
+        /// The matchers, as the end of a sentence.
+        selector: String,
+    },
+    /// The targets were scraped before, and are not any more.
+    #[error(
+        "{url} has no sample of up since {since}: check that it still scrapes, and that its storage takes what it scrapes"
+    )]
+    NoNewScrapes {
+        /// The address.
+        url: String,
+        /// The instant of the last scrape.
+        since: String,
+    },
+    /// The window has more samples than the budget.
+    #[error(
+        "{url}: more than {budget} samples in one refresh; narrow the query with --match, ask less often with --period, \
+         or raise prometheus.max_samples"
+    )]
+    OverBudget {
+        /// The address.
+        url: String,
+        /// The budget.
+        budget: u64,
+    },
+}
+
+impl QueryError {
+    /// Whether a query for less may succeed.
+    pub(crate) const fn is_too_large(&self) -> bool {
+        matches!(self, Self::TooLarge { .. })
+    }
+
+    /// Whether the same query may succeed right away: another instance behind a proxy answers it.
+    pub(crate) fn is_worth_a_retry(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Partial { .. })
+            || matches!(self, Self::Overloaded { status, .. } if *status != 429)
+    }
+}

@@ -1,0 +1,117 @@
+//! Selectors: PromQL text of the queries, and a check of the operator's own matchers.
+
+use std::fmt::Write as _;
+
+use crate::QueryError;
+
+/// The longest list of matchers that an operator may write, in bytes.
+const MAX_SELECTOR: usize = 4 << 10;
+
+/// Checks that the matchers stay within the braces of a selector: quotes are closed, and there are no braces outside.
+/// Everything else is the server's to judge.
+pub(crate) fn check_matchers(text: &str) -> Result<(), QueryError> {
+    let selector_error =
+        |why| Err(QueryError::Selector { selector: text.chars().take(200).collect(), why });
+    if text.len() > MAX_SELECTOR {
+        return selector_error("it is longer than 4 KiB");
+    }
+    let mut quote = None;
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match (character, quote) {
+            ('\\', Some('"' | '\'')) => drop(characters.next()),
+            (character, Some(open)) if character == open => quote = None,
+            ('"' | '\'' | '`', None) => quote = Some(character),
+            ('{' | '}' | '#', None) => return selector_error("it is written without braces"),
+            _ => {}
+        }
+    }
+    if quote.is_some() {
+        return selector_error("a quote is not closed");
+    }
+    let is_blank = text.trim().is_empty();
+    if !is_blank && !text.contains('=') && !text.contains('!') {
+        return selector_error("it has no comparison");
+    }
+    Ok(())
+}
+
+/// The selector of series with one of these names, from one of these instances if any are given.
+pub(crate) fn select_names(names: &[&str], instances: &[&str], matchers: &str) -> String {
+    let mut text = match names {
+        [name] => format!("{{__name__=\"{name}\""),
+        names => format!("{{__name__=~\"{}\"", names.join("|")),
+    };
+    if !instances.is_empty() {
+        text.push_str(",instance=~\"");
+        for (index, instance) in instances.iter().enumerate() {
+            if index > 0 {
+                text.push('|');
+            }
+            push_literal(&mut text, instance);
+        }
+        text.push('"');
+    }
+    push_matchers(&mut text, matchers);
+    text.push('}');
+    text
+}
+
+fn push_matchers(text: &mut String, matchers: &str) {
+    let matchers = matchers.trim().trim_matches(',').trim();
+    if !matchers.is_empty() {
+        // Writing to a string cannot fail.
+        _ = write!(text, ",{matchers}");
+    }
+}
+
+/// Adds text that a regular expression in a quoted string takes literally.
+fn push_literal(text: &mut String, literal: &str) {
+    for character in literal.chars() {
+        match character {
+            '\\' => text.push_str("\\\\\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$' => {
+                text.push_str("\\\\");
+                text.push(character);
+            }
+            character => text.push(character),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selector_names_series_and_instances_literally() {
+        assert_eq!(select_names(&["up"], &[], ""), r#"{__name__="up"}"#);
+        assert_eq!(
+            select_names(&["a", "b:c"], &["10.0.0.7:9400", "gpu[1]\\\""], " cluster=\"hall-1\", "),
+            r#"{__name__=~"a|b:c",instance=~"10\\.0\\.0\\.7:9400|gpu\\[1\\]\\\\\"",cluster="hall-1"}"#
+        );
+    }
+
+    #[test]
+    fn matchers_that_leave_their_braces_are_refused() {
+        for valid in
+            ["", " ", "cluster=\"hall-1\"", "a!~\"}x\\\"{\", b='#'", "node=~`gpu{3}`", "job!=\"\""]
+        {
+            check_matchers(valid).unwrap();
+        }
+        for (invalid, why) in [
+            ("{cluster=\"a\"}", "without braces"),
+            ("a=\"b\"} or up{", "without braces"),
+            ("a=\"b", "not closed"),
+            ("hall-1", "no comparison"),
+            ("a=\"b\" # c", "without braces"),
+        ] {
+            let error = check_matchers(invalid).unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains("write cluster="), "{error}");
+        }
+        let long = format!("a=\"{}\"", "x".repeat(5_000));
+        assert!(check_matchers(&long).unwrap_err().to_string().contains("longer than 4 KiB"));
+    }
+}

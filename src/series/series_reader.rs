@@ -1,0 +1,292 @@
+//! Reader of a server: queries the series of a window in slices, and returns the batches of its pages.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::{Batch, SanitizedText, ScrapeTarget, TargetId, UnixMs, text::TemplateCache};
+
+use crate::{
+    QueryError, SeriesOptions,
+    query_answer::AnsweredMatrix,
+    query_client::QueryClient,
+    read_names::{read_name_count, select_read_names},
+    selector::{check_matchers, select_names},
+    series_pages::SeriesPages,
+    series_targets::SeriesTargets,
+};
+
+/// Names of one query at first.
+const MAX_NAMES: usize = 16;
+
+/// Instances of one query at first; a node has two or three.
+const MAX_INSTANCES: usize = 4_000;
+
+/// Prometheus' own series of each scrape.
+const UP: &[&str] = &["up"];
+const SCRAPE_DURATION: &[&str] = &["scrape_duration_seconds"];
+
+/// The period that is assumed if no target was scraped twice: the most common one.
+const USUAL_PERIOD: Duration = Duration::from_secs(15);
+
+/// The limits of a period, as for scraped targets.
+const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
+const LONGEST_PERIOD: Duration = Duration::from_hours(1);
+
+/// Reads pages back from one server.
+#[derive(Debug)]
+pub struct SeriesReader {
+    client: QueryClient,
+    selector: String,
+    max_samples: u64,
+    server: SanitizedText,
+    names: Vec<&'static str>,
+    /// Whether jobs that had no series that gaunt reads may have some since.
+    lists_all: bool,
+    /// Sizes of a query that the server and the limit of an answer allow, as far as known.
+    max_names: usize,
+    max_instances: usize,
+    targets: SeriesTargets,
+    cache: TemplateCache,
+}
+
+/// What was scraped in a window of time.
+#[derive(Clone, Debug, Default)]
+pub struct SeriesWindow {
+    /// All targets at its end.
+    pub targets: Vec<ScrapeTarget>,
+    /// Its scrapes in order of time.
+    pub batches: Vec<Batch>,
+    /// What reading it has cost.
+    pub load: WindowLoad,
+}
+
+/// The load of one window on the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WindowLoad {
+    /// Queries that were sent.
+    pub queries: u64,
+    /// Samples that were read, of series that belong to no page too.
+    pub samples: u64,
+    /// How long all queries took together.
+    pub elapsed: Duration,
+    /// How far the server's clock is ahead of ours, in milliseconds, if it states its time.
+    pub skew_ms: Option<i64>,
+}
+
+impl SeriesReader {
+    /// Checks the options and reads the credentials; nothing is sent yet.
+    pub async fn open(options: &SeriesOptions) -> Result<Self, QueryError> {
+        check_matchers(&options.selector)?;
+        let client = QueryClient::open(options).await?;
+        Ok(Self {
+            server: SanitizedText::new(client.shown_url()),
+            client,
+            selector: options.selector.clone(),
+            max_samples: options.max_samples,
+            names: Vec::new(),
+            lists_all: true,
+            max_names: MAX_NAMES,
+            max_instances: MAX_INSTANCES,
+            targets: SeriesTargets::default(),
+            cache: TemplateCache::default(),
+        })
+    }
+
+    /// The address of the server, for messages.
+    pub fn server(&self) -> &SanitizedText {
+        &self.server
+    }
+
+    /// Finds the names that the server has in this time and gaunt reads.
+    pub async fn discover_names(&mut self, from: UnixMs, until: UnixMs) -> Result<(), QueryError> {
+        let selector = match self.selector.trim() {
+            "" => String::new(),
+            matchers => format!("{{{}}}", matchers.trim_matches(',')),
+        };
+        let names = self.client.list_names(&selector, from, until).await?;
+        let names = select_read_names(&names);
+        if names.is_empty() {
+            return Err(self.no_series());
+        }
+        tracing::debug!(names = names.len(), "names to query");
+        (self.names, self.lists_all) = (names, true);
+        Ok(())
+    }
+
+    /// Reads what was scraped after `from` and not after `until`.
+    pub async fn read_window(
+        &mut self,
+        from: UnixMs,
+        until: UnixMs,
+    ) -> Result<SeriesWindow, QueryError> {
+        if self.names.is_empty() {
+            self.discover_names(from, until).await?;
+        }
+        let mut query = WindowQuery {
+            until,
+            range_ms: until.duration_since(from).as_millis(),
+            load: WindowLoad::default(),
+        };
+        let mut pages = SeriesPages::new(from, until);
+        // What `up` shows was written with all other series of its scrape: nothing is torn.
+        let targets = &mut self.targets;
+        let selector = select_names(UP, &[], &self.selector);
+        let add = |matrix: &AnsweredMatrix<'_>| pages.add_scrapes(matrix, targets);
+        query.run(&mut self.client, &selector, self.max_samples, add).await?;
+        self.targets.forget_gone(until);
+        if !pages.has_scrapes() && self.targets.is_empty() {
+            let (url, selector) = (self.client.shown_url().to_owned(), self.shown_selector());
+            return Err(QueryError::NoScrapes { url, selector });
+        }
+        if pages.has_scrapes() {
+            self.query_pages(&mut query, &mut pages).await?;
+        }
+        let batches = pages.into_batches(&mut self.targets, &self.cache, &self.server);
+        let targets = self.targets.announced_targets(&self.server);
+        let load = WindowLoad { skew_ms: self.client.clock_skew_ms(), ..query.load };
+        Ok(SeriesWindow { targets, batches, load })
+    }
+
+    /// Queries everything but `up`, slice by slice.
+    async fn query_pages(
+        &mut self,
+        query: &mut WindowQuery,
+        pages: &mut SeriesPages,
+    ) -> Result<(), QueryError> {
+        let targets = &self.targets;
+        let selector = select_names(SCRAPE_DURATION, &[], &self.selector);
+        let add = |matrix: &AnsweredMatrix<'_>| pages.add_durations(matrix, targets);
+        query.run(&mut self.client, &selector, self.max_samples, add).await?;
+        let instances = self.targets.list_instances(self.lists_all);
+        let instances: Vec<&str> = instances.iter().map(|instance| &**instance).collect();
+        let mut slices = vec![QuerySlice { names: &self.names, instances: &instances }];
+        while let Some(slice) = slices.pop() {
+            if let Some(parts) = slice.split(self.max_names, self.max_instances) {
+                slices.extend(parts);
+                continue;
+            }
+            // All instances need no list.
+            let is_all = slice.instances.len() == instances.len();
+            let listed = if is_all { &[] } else { slice.instances };
+            let selector = select_names(slice.names, listed, &self.selector);
+            let targets = &mut self.targets;
+            let add = |matrix: &AnsweredMatrix<'_>| pages.add_series(matrix, targets);
+            match query.run(&mut self.client, &selector, self.max_samples, add).await {
+                Ok(()) => {}
+                Err(error) if error.is_too_large() => {
+                    // One name of all instances is cheaper than all names of one.
+                    if slice.names.len() > 1 {
+                        self.max_names = slice.names.len() / 2;
+                    } else if slice.instances.len() > 1 {
+                        self.max_instances = slice.instances.len() / 2;
+                    } else {
+                        return Err(error);
+                    }
+                    tracing::debug!(%error, "the query is split");
+                    slices.push(slice);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.lists_all = false;
+        Ok(())
+    }
+
+    /// The error for a server without series that gaunt reads.
+    pub fn no_series(&self) -> QueryError {
+        let (url, selector) = (self.client.shown_url().to_owned(), self.shown_selector());
+        QueryError::NoSeries { url, selector, names: read_name_count() }
+    }
+
+    /// The matchers, as the end of a sentence.
+    fn shown_selector(&self) -> String {
+        match self.selector.trim() {
+            "" => String::new(),
+            matchers => format!(" with {matchers}"),
+        }
+    }
+}
+
+/// A part of the series of a window.
+#[derive(Clone, Copy)]
+struct QuerySlice<'a> {
+    names: &'a [&'static str],
+    instances: &'a [&'a str],
+}
+
+impl QuerySlice<'_> {
+    /// Two parts, unless it is within the limits of a query.
+    fn split(self, max_names: usize, max_instances: usize) -> Option<[Self; 2]> {
+        let Self { names, instances } = self;
+        if instances.len() > max_instances.max(1) {
+            let (left, right) = instances.split_at(instances.len() / 2);
+            return Some([Self { names, instances: right }, Self { names, instances: left }]);
+        }
+        if names.len() > max_names.max(1) {
+            let (left, right) = names.split_at(names.len() / 2);
+            return Some([Self { names: right, instances }, Self { names: left, instances }]);
+        }
+        None
+    }
+}
+
+/// The queries of one window.
+struct WindowQuery {
+    until: UnixMs,
+    range_ms: u128,
+    load: WindowLoad,
+}
+
+impl WindowQuery {
+    /// Runs a query for the raw samples of a selector, twice if another instance of the server may answer it.
+    async fn run(
+        &mut self,
+        client: &mut QueryClient,
+        selector: &str,
+        max_samples: u64,
+        mut add: impl FnMut(&AnsweredMatrix<'_>),
+    ) -> Result<(), QueryError> {
+        let (query, begun) = (format!("{selector}[{}ms]", self.range_ms.max(1)), Instant::now());
+        let mut retried = false;
+        let samples = loop {
+            self.load.queries += 1;
+            let result = client.query_samples(&query, self.until, |matrix| {
+                add(&matrix);
+                matrix.result.iter().map(|series| series.values.len() as u64).sum::<u64>()
+            });
+            match result.await {
+                Err(error) if !retried && error.is_worth_a_retry() => retried = true,
+                result => break result?,
+            }
+        };
+        self.load.elapsed += begun.elapsed();
+        self.load.samples += samples;
+        if self.load.samples > max_samples {
+            let url = client.shown_url().to_owned();
+            return Err(QueryError::OverBudget { url, budget: max_samples });
+        }
+        Ok(())
+    }
+}
+
+impl SeriesWindow {
+    /// The time between two scrapes: the median of the slowest target.
+    pub fn scrape_period(&self) -> Duration {
+        let mut gaps: BTreeMap<TargetId, (UnixMs, Vec<Duration>)> = BTreeMap::new();
+        for batch in &self.batches {
+            let (last, gaps) = gaps.entry(batch.target).or_insert((batch.at, Vec::new()));
+            if batch.at > *last {
+                gaps.push(batch.at.duration_since(*last));
+                *last = batch.at;
+            }
+        }
+        let median = |mut gaps: Vec<Duration>| {
+            gaps.sort_unstable();
+            gaps.get(gaps.len() / 2).copied()
+        };
+        let slowest = gaps.into_values().filter_map(|(_, gaps)| median(gaps)).max();
+        slowest.unwrap_or(USUAL_PERIOD).clamp(SHORTEST_PERIOD, LONGEST_PERIOD)
+    }
+}
