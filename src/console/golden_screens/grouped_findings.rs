@@ -31,7 +31,15 @@ fn grouped_console() -> GoldenConsole {
 fn grouped_answer() -> Answer {
     let (findings, total) = (many_findings(), 85);
     let groups = group_findings(&findings);
-    Answer::Findings(Arc::new(FindingList { at: AT, findings, total, matched: total, groups }))
+    let contexts = Vec::new();
+    Answer::Findings(Arc::new(FindingList {
+        at: AT,
+        findings,
+        total,
+        matched: total,
+        groups,
+        contexts,
+    }))
 }
 
 fn only_line_with<'a>(screen: &'a [String], part: &str) -> &'a str {

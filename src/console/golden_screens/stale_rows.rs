@@ -144,7 +144,8 @@ fn awaited_or_partial_answer_is_named_on_its_screen() {
     assert!(screen[22].contains("nodes: waiting 9s for an answer"), "{screen:#?}");
     clock.console.press_keys(&[KeyPress::Char('2')]);
     let findings = vec![sample_answers::port_down_finding(), sample_answers::starved_finding()];
-    let list = FindingList { at: clock.now, findings, total: 9, matched: 7, groups: Vec::new() };
+    let list =
+        FindingList { at: clock.now, findings, total: 9, matched: 7, ..FindingList::default() };
     clock.deliver_answer(Question::Findings, Answer::Findings(Arc::new(list)));
     let screen = clock.draw_lines();
     assert!(screen[22].contains("partial: 2 of 7 findings are shown"), "{screen:#?}");

@@ -151,6 +151,7 @@ pub(crate) fn explanation_of(finding: Finding) -> Explanation {
     };
     let other = |kind, ruling| AlternativeDetail { kind, ruling, number: evidence.clone() };
     Explanation {
+        context: None,
         at: AT,
         finding,
         rule:

@@ -92,6 +92,7 @@ fn sample_explanation() -> Explanation {
         number: evidence_item("IO pressure (PSI some)", value, Some(0.08), "io_pressure_ratio"),
     };
     Explanation {
+        context: None,
         at: NOW,
         finding: sample_finding(),
         rule: "An active GPU reports a thermal or HW slowdown for most of the time.".to_owned(),
