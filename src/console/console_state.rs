@@ -22,8 +22,9 @@ use super::{
 };
 use crate::ReplayProgress;
 use gaunt_api::{
-    AlertList, AnswerTable, Explanation, FabricMatrix, Finding, FindingList, JobDetail, NodeDetail,
-    NodeList, Overview, ProbeMatrix, Question, Refusal, Subject, SubjectField, TelemetryCoverage,
+    AlertList, AnswerTable, Explanation, FabricMatrix, Finding, FindingContext, FindingList,
+    JobDetail, NodeDetail, NodeList, Overview, ProbeMatrix, Question, Refusal, Subject,
+    SubjectField, TelemetryCoverage,
 };
 
 /// Maximum length of the back stack; the oldest screens are dropped first.
@@ -382,6 +383,15 @@ impl ConsoleState {
     pub(crate) fn heat_node(&self) -> Option<&SanitizedText> {
         let nodes = &self.data.overview.as_deref()?.heat.nodes;
         nodes.get(self.cursors.of(HEAT_CURSOR).row_index(nodes.len(), |at| &nodes[at]))
+    }
+
+    /// Returns the owners, the cost and the nearby changes of a finding, from the newest answer about it.
+    pub(crate) fn finding_context(&self, id: &str) -> Option<&FindingContext> {
+        let explained = self.data.explained.as_deref();
+        let explained = explained.and_then(|explanation| explanation.context.as_ref());
+        let listed = self.data.findings.iter().flat_map(|list| &list.contexts);
+        let worst = self.data.overview.iter().flat_map(|overview| &overview.contexts);
+        explained.into_iter().chain(listed).chain(worst).find(|context| context.id == id)
     }
 
     /// Returns the Alertmanager status of findings, if it is known and the present is shown.

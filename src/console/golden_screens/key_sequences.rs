@@ -288,18 +288,18 @@ fn bell_rings_only_for_a_new_critical_finding() {
 fn mouse_selects_opens_and_presses_keys() {
     let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
     let screen = console.draw(80, 24);
-    let row = screen.iter().position(|line| line.starts_with(" gpu005")).unwrap() as u16;
+    let row = screen.iter().position(|line| line.starts_with(" gpu009")).unwrap() as u16;
     let press = |console: &mut GoldenConsole, x, y| {
         apply_action(&mut console.state, ConsoleAction::Mouse(MouseEvent::Press(x, y)))
     };
     press(&mut console, 10, row);
     assert_eq!(
         (console.state.panel, console.state.heat_node().unwrap().as_str()),
-        (OverviewPanel::Heat, "gpu005")
+        (OverviewPanel::Heat, "gpu009")
     );
     console.draw(80, 24);
     press(&mut console, 10, row);
-    assert_eq!(console.state.screen, NodeScreen("gpu005".into()).into());
+    assert_eq!(console.state.screen, NodeScreen("gpu009".into()).into());
     let screen = console.draw(80, 24);
     let back = screen[23].find("Esc").unwrap() as u16;
     press(&mut console, back, 23);

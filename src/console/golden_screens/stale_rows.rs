@@ -169,9 +169,9 @@ fn rows_do_not_move_when_a_message_appears() {
     let lost = clock.draw_lines();
     assert!(lost[22].contains("no answer within 5 s"), "{lost:#?}");
     assert_eq!(rows(&lost), rows(&before));
-    let row = before.iter().position(|line| line.starts_with(" gpu005")).unwrap() as u16;
+    let row = before.iter().position(|line| line.starts_with(" gpu009")).unwrap() as u16;
     apply_action(&mut clock.console.state, ConsoleAction::Mouse(MouseEvent::Press(10, row)));
-    assert_eq!(clock.console.state.heat_node().unwrap().as_str(), "gpu005");
+    assert_eq!(clock.console.state.heat_node().unwrap().as_str(), "gpu009");
 }
 
 #[test]

@@ -211,7 +211,15 @@ impl ScreenView for OverviewScreen {
             .row_index(findings.len(), |at| findings[at].row_key());
         let single = state.only_node().and_then(|name| state.node_detail(name));
         let selected = (focused && !findings.is_empty()).then_some(at);
-        let rows = FindingRenderer { width, selected, at: overview.at, alerts: None, theme };
+        let rows = FindingRenderer {
+            width,
+            selected,
+            at: overview.at,
+            alerts: None,
+            contexts: &overview.contexts,
+            lost: Some(&overview.lost),
+            theme,
+        };
         let read = overview.nodes.live > 0;
         lines.push(rows.render_heading(
             overview.findings_open.into(),
@@ -437,8 +445,15 @@ fn split_area(area: Rect, state: &ConsoleState, overview: &Overview) -> (Rect, R
     let most = desired.min(height.saturating_sub(HEAT_MIN));
     // One cell per GPU has priority over lines of the table; the table gets the lines that the map does not need.
     let needed = heat_map::full_height(state, area.width);
-    let map =
-        if needed <= height.saturating_sub(most.min(2)) { needed.max(1) } else { height - most };
+    let most_lines = height.saturating_sub(most.min(2));
+    let dense = heat_map::dense_height(state, area.width);
+    let map = if needed <= most_lines {
+        needed.max(1)
+    } else if dense <= most_lines {
+        dense.max(height - most)
+    } else {
+        height - most
+    };
     let table = (height - map).min(1 + worst);
     let table = if table < 2 { 0 } else { table as u16 };
     let map = Rect { height: (height as u16 - table).min(map as u16), ..area };

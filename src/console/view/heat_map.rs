@@ -100,6 +100,16 @@ pub(crate) fn full_height(state: &ConsoleState, width: u16) -> usize {
     if grid.rows == 0 { 0 } else { 1 + grid.rows }
 }
 
+/// Returns the smallest number of lines with one cell per GPU, title included: only the first node of a row has its name.
+pub(crate) fn dense_height(state: &ConsoleState, width: u16) -> usize {
+    let Some(overview) = state.data.overview.as_deref() else { return 0 };
+    let groups = NodeGroups::of(&overview.heat, state);
+    let width = usize::from(width).saturating_sub(1);
+    let rows =
+        GridLayout::dense_rows(groups.list.len(), groups.gpus, groups.label.min(LABEL), width);
+    rows.map_or(usize::MAX, |rows| 1 + rows)
+}
+
 #[expect(clippy::too_many_arguments, reason = "the title depends on all parts of the map")]
 fn render_title(
     groups: &NodeGroups<'_>,
