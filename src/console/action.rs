@@ -68,6 +68,10 @@ pub(crate) enum KeyIntent {
     Filter,
     /// Open the command prompt.
     Command,
+    /// Search everything that has a name.
+    Search,
+    /// Show what waits for the item, or why it waits.
+    Relation,
     /// Sort by the column to the right.
     SortNext,
     /// Sort by the column to the left.

@@ -19,6 +19,7 @@ use super::{
     preferences::ConsolePreferences,
     prompt::{self, Prompt},
     screen::Screen,
+    search_match::SearchState,
 };
 use crate::ReplayProgress;
 use gaunt_api::{
@@ -86,6 +87,8 @@ pub(crate) struct ConsoleState {
     pub(crate) prompt: Option<Prompt>,
     /// Lines entered earlier.
     pub(super) prompt_history: prompt::PromptHistory,
+    /// Matches of the open search.
+    pub(crate) search: SearchState,
     /// Result of the last operation, shown until its expiry.
     pub(crate) message: Option<StatusMessage>,
     /// The user's saved preferences.
@@ -201,6 +204,8 @@ pub(crate) struct LatestAnswers {
     pub(crate) tables: [Option<Arc<AnswerTable>>; Subject::ALL.len()],
     /// All jobs, for the users screen.
     pub(crate) users: Option<Arc<AnswerTable>>,
+    /// Names of all ports, for the search, and when they arrived.
+    pub(crate) search_ports: Option<(UnixMs, Arc<AnswerTable>)>,
     /// The GPU field that colours the heat map, its values, and when they arrived.
     pub(crate) tint: Option<(&'static SubjectField, UnixMs, Arc<AnswerTable>)>,
     /// Leaf and rack of every node, and when they arrived.
@@ -327,6 +332,7 @@ impl ConsoleState {
             confirm: None,
             prompt: None,
             prompt_history: prompt::PromptHistory::default(),
+            search: SearchState::default(),
             message: None,
             preferences,
             seen_critical: None,

@@ -27,6 +27,7 @@ mod golden_lists;
 mod grouped_findings;
 mod key_sequences;
 mod narrow_screens;
+mod search_screens;
 mod stale_rows;
 
 /// Terminal sizes at which every screen is tested.

@@ -39,6 +39,20 @@ const COMMON_KEYS: &[KeyBinding] = &[
     bind(&[KeyPress::Char('z')], "z", KeyIntent::ToggleReplay, "pause or resume a replay", None),
     bind(&[KeyPress::Char('y')], "y", KeyIntent::Copy, "copy the selected item", None),
     bind(
+        &[KeyPress::Ctrl('p'), KeyPress::Char(';')],
+        ";",
+        KeyIntent::Search,
+        "search anything by name; also Ctrl-P",
+        Some("search"),
+    ),
+    bind(
+        &[KeyPress::Char('w')],
+        "w",
+        KeyIntent::Relation,
+        "what waits for this, why it waits",
+        None,
+    ),
+    bind(
         &[KeyPress::Char(':')],
         ":",
         KeyIntent::Command,

@@ -45,6 +45,8 @@ mod screen;
 mod screen_frame;
 mod screen_view;
 mod screens;
+mod search_index;
+mod search_match;
 mod terminal;
 mod theme;
 mod update;

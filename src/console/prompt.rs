@@ -15,6 +15,8 @@ pub(crate) enum PromptKind {
     Filter(Subject),
     /// Command.
     Command,
+    /// Search over everything that has a name.
+    Search,
     /// Note on findings, and their common name.
     Note(Vec<SanitizedText>, SanitizedText),
 }
@@ -85,7 +87,7 @@ impl PromptHistory {
         match asks {
             PromptKind::Filter(_) => &self.filters,
             PromptKind::Command => &self.commands,
-            PromptKind::Note(..) => &[],
+            PromptKind::Note(..) | PromptKind::Search => &[],
         }
     }
 
@@ -94,7 +96,7 @@ impl PromptHistory {
         let lines = match asks {
             PromptKind::Filter(_) => &mut self.filters,
             PromptKind::Command => &mut self.commands,
-            PromptKind::Note(..) => return,
+            PromptKind::Note(..) | PromptKind::Search => return,
         };
         if line.is_empty() {
             return;

@@ -33,7 +33,7 @@ pub(crate) fn complete_prompt(prompt: &Prompt, known: &CompletionContext<'_>) ->
             }
         }
         PromptKind::Command => complete_command(&prompt.text[..prompt.cursor], known),
-        PromptKind::Note(..) => PromptCompletion::default(),
+        PromptKind::Note(..) | PromptKind::Search => PromptCompletion::default(),
     }
 }
 

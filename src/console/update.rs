@@ -18,13 +18,18 @@ mod mouse;
 mod navigation;
 mod prompt_input;
 mod received_answers;
+mod search_input;
 mod time_navigation;
 mod update_outcome;
+mod wait_relation;
 
 /// Applies one action to the state.
 pub(crate) fn apply_action(state: &mut ConsoleState, action: ConsoleAction) -> UpdateOutcome {
     match action {
         ConsoleAction::Key(key) if state.confirm.is_some() => confirm::handle_key(state, key),
+        ConsoleAction::Key(key) if search_input::is_open(state) => {
+            search_input::handle_key(state, key)
+        }
         ConsoleAction::Key(key) if state.prompt.is_some() => prompt_input::handle_key(state, key),
         ConsoleAction::Key(key) => match keymap::intent_for_key(key, &state.screen) {
             Some(intent) => key_input::handle_intent(state, intent),

@@ -41,7 +41,7 @@ fn filter_is_typed_completed_refused_and_applied() {
     let effects = console.press_keys(&[KeyPress::Backspace, KeyPress::Enter]);
     assert!(console.state.prompt.is_none());
     assert!(
-        asked_filter(&effects).starts_with("power>300W limit 240"),
+        asked_filter(&effects).starts_with("power>300W sort lost desc limit 240"),
         "{}",
         asked_filter(&effects)
     );
@@ -67,7 +67,11 @@ fn filter_is_replaced_recalled_and_cleared() {
     assert_eq!(rows(&console), "node~gpu003x", "Up recalls the filter");
     assert!(console.draw(80, 24)[23].contains("Esc clear filter"));
     let effects = console.press_keys(&[KeyPress::Escape]);
-    assert!(asked_filter(&effects).starts_with("limit 240"), "{}", asked_filter(&effects));
+    assert!(
+        asked_filter(&effects).starts_with("sort lost desc limit 240"),
+        "{}",
+        asked_filter(&effects)
+    );
     assert_eq!(console.state.screen, ListScreen(Subject::Gpus).into(), "the list stays open");
     assert!(console.draw(80, 24)[23].contains("Esc back"));
     console.press_keys(&[KeyPress::Escape]);

@@ -47,12 +47,13 @@ const fn prompt_sign(asks: &PromptKind) -> &'static str {
     match asks {
         PromptKind::Filter(_) => "/",
         PromptKind::Command => ":",
+        PromptKind::Search => "search: ",
         PromptKind::Note(..) => "note: ",
     }
 }
 
 /// Renders the input line, and returns how many of its columns are scrolled out so that the cursor is visible.
-fn render_input(prompt: &Prompt, width: usize, theme: Theme) -> (Line<'static>, usize) {
+pub(super) fn render_input(prompt: &Prompt, width: usize, theme: Theme) -> (Line<'static>, usize) {
     let head = prompt_sign(&prompt.asks);
     let available = width.saturating_sub(head.len() + 3).max(1);
     let before: Vec<char> = prompt.text[..prompt.cursor].chars().collect();

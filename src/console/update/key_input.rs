@@ -2,8 +2,9 @@
 
 use super::{
     navigation::{self, apply_screen_outcome},
-    prompt_input, time_navigation,
+    prompt_input, search_input, time_navigation,
     update_outcome::UpdateOutcome,
+    wait_relation,
 };
 use crate::{
     action::{ConsoleEffect, KeyIntent},
@@ -49,6 +50,8 @@ pub(super) fn handle_intent(state: &mut ConsoleState, intent: KeyIntent) -> Upda
         KeyIntent::Topology | KeyIntent::Processes | KeyIntent::Events => {
             navigation::open_node_screen(state, intent)
         }
+        KeyIntent::Search => search_input::open_search(state),
+        KeyIntent::Relation => wait_relation::open_relation(state),
         KeyIntent::Filter | KeyIntent::Command | KeyIntent::Columns | KeyIntent::Acknowledge => {
             prompt_input::open_prompt(state, intent)
         }

@@ -50,7 +50,7 @@ fn open_filter_prompt(state: &mut ConsoleState, subject: Subject) -> Prompt {
 }
 
 /// Shows the prompt with its completion candidates.
-fn show_prompt(state: &mut ConsoleState, mut prompt: Prompt) {
+pub(super) fn show_prompt(state: &mut ConsoleState, mut prompt: Prompt) {
     let subject = view_of(&state.screen).filter_subject();
     let table = subject.and_then(|subject| state.subject_table(subject));
     let values = |field: &SubjectField| -> Vec<SanitizedText> {
@@ -120,6 +120,7 @@ pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutco
             state.clear_warning();
             let result = match &asks {
                 PromptKind::Filter(subject) => submit_filter(state, &mut prompt, *subject, &line),
+                PromptKind::Search => Ok(UpdateOutcome::default()),
                 PromptKind::Command => submit_command(state, &mut prompt, &line),
                 PromptKind::Note(findings, what) => {
                     Ok(submit_note(state, findings.clone(), what, line.clone()))

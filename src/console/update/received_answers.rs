@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use gaunt_schema::Severity;
 
-use super::{time_navigation, update_outcome::UpdateOutcome};
+use super::{search_input, time_navigation, update_outcome::UpdateOutcome};
 use crate::{
     action::ConsoleEffect,
     console_state::ConsoleState,
@@ -12,9 +12,10 @@ use crate::{
     evidence_history::{self, EvidenceHistory},
     screens::{
         overview_screen::{sites_question, tint_question},
-        users_screen::users_question,
         view_of,
     },
+    search_match::ports_question,
+    user_totals::users_question,
 };
 use gaunt_api::{
     Answer, AnswerTable, Explanation, Finding, FindingGroup, FindingList, JobOwner, MetricHistory,
@@ -182,6 +183,10 @@ fn store_table(
         state.data.tables[subject as usize] = Some(table);
     } else if *question == users_question() {
         state.data.users = Some(table);
+        search_input::update_matches(state);
+    } else if ports_question().as_ref() == Some(question) {
+        state.data.search_ports = Some((state.now, table));
+        search_input::update_matches(state);
     } else if let Some(field) = state.tint.filter(|f| tint_question(f).as_ref() == Some(question)) {
         state.data.tint = Some((field, state.now, table));
     } else if sites_question().as_ref() == Some(question) {
