@@ -15,7 +15,9 @@ pub use byte_size::{SizeError, parse_size};
 pub use certs_arguments::CertsArguments;
 pub use command_line::{build_command, parse};
 pub use installation::{CheckArguments, CompletionArguments, ManArguments};
-pub use output_format::{FormatArgument, ReportFormatArgument, SnapshotFormatArgument};
+pub use output_format::{
+    ExplainFormatArgument, FormatArgument, ReportFormatArgument, SnapshotFormatArgument,
+};
 pub use time_span::{SpanError, parse_age, parse_span};
 
 /// Filter syntax, for the help of `snapshot`.
@@ -64,6 +66,9 @@ pub struct GauntArguments {
     /// Data source of the console.
     #[command(flatten)]
     pub view: ViewArguments,
+    /// Restricted mode: the console writes no file but its preferences, runs no program, opens no other aggregator.
+    #[arg(long)]
+    pub restricted: bool,
     /// Log filter, such as `debug` or `gaunt_scrape=trace`; overrides RUST_LOG. Logs go to stderr; while the console is
     /// open, only if stderr is not a terminal.
     #[arg(long, global = true, value_name = "FILTER")]
@@ -234,6 +239,9 @@ pub struct ReplayArguments {
     /// Settings file with the detector limits; config/gaunt.toml is a complete sample.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Restricted mode: the console writes no file but its preferences and runs no program.
+    #[arg(long)]
+    pub restricted: bool,
 }
 
 /// Parses a replay speed: a factor from 0.01 to 1000.
@@ -266,6 +274,9 @@ pub struct DemoArguments {
     /// Print a snapshot after this much simulated time, without waiting, instead of opening the console.
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     pub snapshot_after: Option<Duration>,
+    /// Restricted mode: the console writes no file but its preferences and runs no program.
+    #[arg(long)]
+    pub restricted: bool,
 }
 
 /// Options of `serve`.
@@ -328,9 +339,9 @@ pub struct ExplainArguments {
     /// Settings file with the aggregator address, or with the detector limits for --from.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = FormatArgument::Text)]
-    pub format: FormatArgument,
+    /// Output format; markdown for a ticket, html for one page that needs nothing else.
+    #[arg(long, value_enum, default_value_t = ExplainFormatArgument::Text)]
+    pub format: ExplainFormatArgument,
 }
 
 /// Options of `ack`.

@@ -8,9 +8,10 @@ use std::{
 
 use anyhow::Context as _;
 use gaunt::{
+    answer_source::{AggregatorClient, AnswerSource},
     cli::{
-        self, FormatArgument, GauntArguments, GauntCommand, JudgeArguments, ReportFormatArgument,
-        ScrapeArguments, SnapshotFormatArgument, ViewArguments,
+        self, ExplainFormatArgument, FormatArgument, GauntArguments, GauntCommand, JudgeArguments,
+        ReportFormatArgument, ScrapeArguments, SnapshotFormatArgument, ViewArguments,
     },
     command::{
         self, AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy, FAILED, ScrapingSetup,
@@ -104,12 +105,15 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
     match cli.command {
         None => {
             let settings = load_settings(&cli.view.scrape)?;
-            let options = settings.console.clone();
+            let mut options = settings.console.clone();
+            options.restricted |= cli.restricted;
+            options.contexts = Some(connect_contexts());
             console_command::run(choose_view(cli.view, settings)?, options, snapshot_command::WATCH)
                 .await
         }
         Some(GauntCommand::Demo(demo)) => {
-            let settings = Settings::default();
+            let mut settings = Settings::default();
+            settings.console.restricted = demo.restricted;
             let demo = demo_command::DemoOptions {
                 nodes: demo.nodes.map(usize::from),
                 scenario: demo.scenario,
@@ -148,7 +152,8 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
         }
         Some(GauntCommand::Record(options)) => run_record(options).await,
         Some(GauntCommand::Replay(options)) => {
-            let settings = Settings::load_file(options.config.as_deref())?;
+            let mut settings = Settings::load_file(options.config.as_deref())?;
+            settings.console.restricted |= options.restricted;
             let replay = replay_command::ReplayOptions {
                 from: options.from,
                 speed: options.speed,
@@ -167,6 +172,22 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
             installation_command::print_manual(cli::build_command(), options.to.as_deref())
         }
     }
+}
+
+/// Opens the aggregators of the user's file, each with its own token.
+fn connect_contexts() -> gaunt_console::ContextConnection {
+    gaunt_console::ContextConnection::new(|context| {
+        let open = || -> anyhow::Result<AnswerSource> {
+            let token = match &context.token_file {
+                Some(file) => ack_command::read_token(Some(file.clone()))?,
+                None => None,
+            };
+            let client = AggregatorClient::new(&context.aggregator)?.with_token(token);
+            Ok(AnswerSource::Aggregator(client).with_streams())
+        };
+        let source = open().map_err(|error| format!("{error:#}"))?;
+        Ok(std::sync::Arc::new(source))
+    })
 }
 
 async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
@@ -236,8 +257,13 @@ fn recording_options(options: &cli::RecordArguments, period: Duration) -> record
 
 async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode> {
     let settings = Settings::load_file(options.config.as_deref())?;
-    let json = options.format == FormatArgument::Json;
+    let json = options.format == ExplainFormatArgument::Json;
     if let Some(folder) = options.flight_recorder {
+        let plain = [ExplainFormatArgument::Text, ExplainFormatArgument::Json];
+        anyhow::ensure!(
+            plain.contains(&options.format),
+            "--flight-recorder has the formats text and json"
+        );
         let address = choose_aggregator(options.aggregator, &settings);
         let is_named = address.named_by != AggregatorNamedBy::Default;
         let (aggregator, job) = (is_named.then_some(address), options.job);
@@ -258,7 +284,16 @@ async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode>
         }),
     };
     explain_command::run(
-        explain_command::ExplainOptions { finding: options.finding, from, json },
+        explain_command::ExplainOptions {
+            finding: options.finding,
+            from,
+            form: match options.format {
+                ExplainFormatArgument::Text => explain_command::ExplanationForm::Text,
+                ExplainFormatArgument::Json => explain_command::ExplanationForm::Json,
+                ExplainFormatArgument::Markdown => explain_command::ExplanationForm::Markdown,
+                ExplainFormatArgument::Html => explain_command::ExplanationForm::Html,
+            },
+        },
         settings.engine,
     )
     .await

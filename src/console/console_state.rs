@@ -95,6 +95,10 @@ pub(crate) struct ConsoleState {
     pub(crate) preferences: ConsolePreferences,
     /// Critical findings seen so far; none before the first answer.
     pub(super) seen_critical: Option<HashSet<String>>,
+    /// The user's own file.
+    pub(crate) config: UserConfig,
+    /// Whether nothing outside the console may be reached: no files, no programs, no other aggregator.
+    pub(crate) restriction: Restriction,
     /// Scroll offset of a page without a cursor, in lines.
     pub(crate) scroll: usize,
     /// Layout of the last frame.
@@ -240,10 +244,27 @@ pub(crate) struct ConfirmDialog {
     pub(crate) question: SanitizedText,
     /// Label of the confirming key.
     pub(crate) yes: &'static str,
-    /// Affected findings.
-    pub(crate) findings: Vec<SanitizedText>,
-    /// Note of the acknowledgement; none to withdraw it.
-    pub(crate) note: Option<String>,
+    /// The operation.
+    pub(crate) operation: ConfirmedOperation,
+}
+
+/// Operation that runs once the user confirms it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ConfirmedOperation {
+    /// Acknowledges these findings with a note, or withdraws their acknowledgements without one.
+    Acknowledge(Vec<SanitizedText>, Option<String>),
+    /// Runs a program.
+    Run(PluginCommand),
+}
+
+/// What the console may not do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Restriction {
+    /// No file is written but the saved preferences, no program is run, no other aggregator is opened, and the console is
+    /// not suspended.
+    pub(crate) confined: bool,
+    /// Nothing is copied to the clipboard of the terminal.
+    pub(crate) no_copy: bool,
 }
 
 /// Result of an operation.
@@ -339,6 +360,8 @@ impl ConsoleState {
             scroll: 0,
             layout: ScreenLayout::default(),
             now,
+            config: UserConfig::default(),
+            restriction: Restriction::default(),
             replay: None,
         }
     }
@@ -348,6 +371,21 @@ impl ConsoleState {
         let until = self.now + MESSAGE;
         self.message = Some(StatusMessage { succeeded, text: SanitizedText::new(text), until });
     }
+    /// Applies the user's own file; columns that were saved later in the console take precedence.
+    pub(crate) fn apply_config(&mut self, config: UserConfig, restriction: Restriction) {
+        for (list, subject) in self.lists.iter_mut().zip(Subject::ALL) {
+            let saved = self.preferences.columns.contains_key(subject.as_str());
+            if let Some(columns) = config.columns.get(subject.as_str()).filter(|_| !saved) {
+                // The columns were checked when the file was read.
+                _ = list.choose_columns(columns);
+            }
+        }
+        if let Some(errors) = config.describe_errors() {
+            self.show_message(false, &errors);
+        }
+        (self.config, self.restriction) = (config, restriction);
+    }
+
 
     /// Removes the warning of an operation that another one has followed.
     pub(super) fn clear_warning(&mut self) {

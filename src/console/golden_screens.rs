@@ -29,6 +29,7 @@ mod key_sequences;
 mod narrow_screens;
 mod search_screens;
 mod stale_rows;
+mod user_file;
 
 /// Terminal sizes at which every screen is tested.
 const SIZES: [(u16, u16); 3] = [(80, 24), (160, 48), (240, 60)];

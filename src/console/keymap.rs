@@ -40,6 +40,13 @@ const COMMON_KEYS: &[KeyBinding] = &[
     bind(&[KeyPress::Char('y')], "y", KeyIntent::Copy, "copy the selected item", None),
     bind(
         &[KeyPress::Ctrl('p'), KeyPress::Char(';')],
+    bind(
+        &[KeyPress::Char('Y')],
+        "Y",
+        KeyIntent::CopyMarkdown,
+        "copy the finding as Markdown",
+        None,
+    ),
         ";",
         KeyIntent::Search,
         "search anything by name; also Ctrl-P",

@@ -19,6 +19,8 @@ pub(crate) enum PromptKind {
     Search,
     /// Note on findings, and their common name.
     Note(Vec<SanitizedText>, SanitizedText),
+    /// Text for a plug-in of the user, by its number, and what is asked.
+    PluginInput(usize, SanitizedText),
 }
 
 /// State of the open prompt.
@@ -87,7 +89,7 @@ impl PromptHistory {
         match asks {
             PromptKind::Filter(_) => &self.filters,
             PromptKind::Command => &self.commands,
-            PromptKind::Note(..) | PromptKind::Search => &[],
+            PromptKind::Note(..) | PromptKind::Search | PromptKind::PluginInput(..) => &[],
         }
     }
 
@@ -96,7 +98,7 @@ impl PromptHistory {
         let lines = match asks {
             PromptKind::Filter(_) => &mut self.filters,
             PromptKind::Command => &mut self.commands,
-            PromptKind::Note(..) | PromptKind::Search => return,
+            PromptKind::Note(..) | PromptKind::Search | PromptKind::PluginInput(..) => return,
         };
         if line.is_empty() {
             return;

@@ -26,7 +26,7 @@ pub(super) fn wrap_pieces(head: &str, pieces: &[String], between: &str) -> Vec<S
 }
 
 /// Formats a quantity with its unit, short enough for a column.
-pub(super) fn format_quantity(value: f64, unit: Unit) -> String {
+pub(in crate::command) fn format_quantity(value: f64, unit: Unit) -> String {
     let (scaled, prefix) = match value.abs() {
         size if size >= 1e12 => (value / 1e12, "T"),
         size if size >= 1e9 => (value / 1e9, "G"),

@@ -48,6 +48,7 @@ const fn prompt_sign(asks: &PromptKind) -> &'static str {
         PromptKind::Filter(_) => "/",
         PromptKind::Command => ":",
         PromptKind::Search => "search: ",
+        PromptKind::PluginInput(..) => "text: ",
         PromptKind::Note(..) => "note: ",
     }
 }
@@ -80,6 +81,13 @@ fn render_candidates(prompt: &Prompt, width: usize, theme: Theme) -> Vec<Line<'s
     let offer = &prompt.completion;
     if let (PromptKind::Note(_, what), true) = (&prompt.asks, offer.candidates.is_empty()) {
         let text = format!(" acknowledge {what}: enter a note   Enter: send   Esc: cancel");
+        return vec![Line::styled(
+            display_text::truncate_text(&text, width),
+            theme.style_for(StyleRole::Dim),
+        )];
+    }
+    if let PromptKind::PluginInput(_, what) = &prompt.asks {
+        let text = format!(" {what}   Enter: go on   Esc: cancel");
         return vec![Line::styled(
             display_text::truncate_text(&text, width),
             theme.style_for(StyleRole::Dim),

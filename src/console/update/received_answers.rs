@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use gaunt_schema::Severity;
+use gaunt_schema::{SanitizedText, Severity};
 
 use super::{search_input, time_navigation, update_outcome::UpdateOutcome};
 use crate::{
@@ -84,7 +84,7 @@ fn store_overview(state: &mut ConsoleState, mut overview: Arc<Overview>) -> Upda
     let bell = detect_new_critical(state, &overview);
     let first = state.data.overview.replace(overview).is_none();
     let mut outcome = UpdateOutcome { changed, effects: Vec::new() };
-    outcome.effects.extend(bell);
+    outcome.effects.extend(alarms);
     // A fleet of one node is shown in full: its further questions can be asked at once.
     let questions = view_of(&state.screen).all_questions(state);
     if first && questions.len() > 1 {
@@ -197,17 +197,29 @@ fn store_table(
     UpdateOutcome::with_redraw()
 }
 
-/// Rings the bell if there is a new critical finding.
-fn detect_new_critical(state: &mut ConsoleState, overview: &Overview) -> Option<ConsoleEffect> {
+/// Rings the bell and tells the terminal, as the user chose, if there is a new critical finding.
+fn detect_new_critical(state: &mut ConsoleState, overview: &Overview) -> Vec<ConsoleEffect> {
     if state.past_instant.is_some() {
-        return None;
+        return Vec::new();
     }
     let critical = overview.findings.iter().filter(|f| f.severity == Severity::Critical);
     let groups = overview.groups.iter().filter(|group| group.severity == Severity::Critical);
     let members = groups.flat_map(|group| &group.members);
     let now: HashSet<String> = critical.map(|f| &f.id).chain(members).cloned().collect();
-    let new =
-        state.seen_critical.as_ref().is_some_and(|seen| now.iter().any(|id| !seen.contains(id)));
+    let is_new = |id: &String| state.seen_critical.as_ref().is_some_and(|seen| !seen.contains(id));
+    let mut new = now.iter().filter(|id| is_new(id));
+    let first = new.next().cloned();
     state.seen_critical = Some(now);
-    new.then_some(ConsoleEffect::Bell)
+    let Some(first) = first else { return Vec::new() };
+    let mut effects = Vec::new();
+    if !state.config.silent {
+        effects.push(ConsoleEffect::Bell);
+    }
+    if state.config.notification != NotificationForm::Off {
+        let found = overview.findings.iter().find(|finding| finding.id == first);
+        let text = found.map_or(first.as_str(), |finding| finding.summary.as_str());
+        let text = SanitizedText::new(text);
+        effects.push(ConsoleEffect::Notify(state.config.notification, text));
+    }
+    effects
 }
