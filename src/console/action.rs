@@ -98,6 +98,10 @@ pub(crate) enum KeyIntent {
     MuchEarlier,
     /// Go forward in time by one minute.
     MuchLater,
+    /// Go back in time to the previous mark.
+    PreviousMark,
+    /// Go forward in time to the next mark.
+    NextMark,
     /// Return to the present.
     Now,
     /// Change the grouping of the heat map.
@@ -139,10 +143,6 @@ pub(crate) enum ConsoleEffect {
     Ask(Vec<Question>),
     /// Acknowledge findings with a note, or withdraw their acknowledgements without one.
     Acknowledge(Vec<SanitizedText>, Option<String>),
-    /// Copy a text to the clipboard of the terminal.
-    Copy(String),
-    /// Write a text to a new file.
-    WriteFile(PathBuf, String),
     /// Act as if a key was pressed, with gaunt's own meaning.
     Press(KeyPress),
     /// Run a program of the user.
@@ -151,6 +151,10 @@ pub(crate) enum ConsoleEffect {
     OpenContext(String),
     /// Tell the terminal about a new critical finding, in these words.
     Notify(NotificationForm, SanitizedText),
+    /// Copy a text to the clipboard of the terminal.
+    Copy(String),
+    /// Write a text to a new file.
+    WriteFile(PathBuf, String),
     /// Save the user's preferences.
     SavePreferences(ConsolePreferences),
     /// Capture or release the mouse.

@@ -20,6 +20,8 @@ use super::{
     prompt::{self, Prompt},
     screen::Screen,
     search_match::SearchState,
+    time_marks::TimeMark,
+    user_config::{UserConfig, plugin_key::PluginCommand},
 };
 use crate::ReplayProgress;
 use gaunt_api::{
@@ -60,6 +62,8 @@ pub(crate) struct ConsoleState {
     pub(crate) source: Option<SanitizedText>,
     /// The instant of the past that is shown; none for the present.
     pub(crate) past_instant: Option<UnixMs>,
+    /// What happened in the last minutes, oldest first, as of the newest present that was shown.
+    pub(crate) marks: Vec<TimeMark>,
     /// The oldest instant of the history, as the source reported it last.
     pub(super) history_start: Option<UnixMs>,
     /// When the source's present was last seen by the console's clock, and its value; none before the first view of
@@ -91,14 +95,14 @@ pub(crate) struct ConsoleState {
     pub(crate) search: SearchState,
     /// Result of the last operation, shown until its expiry.
     pub(crate) message: Option<StatusMessage>,
-    /// The user's saved preferences.
-    pub(crate) preferences: ConsolePreferences,
-    /// Critical findings seen so far; none before the first answer.
-    pub(super) seen_critical: Option<HashSet<String>>,
     /// The user's own file.
     pub(crate) config: UserConfig,
     /// Whether nothing outside the console may be reached: no files, no programs, no other aggregator.
     pub(crate) restriction: Restriction,
+    /// The user's saved preferences.
+    pub(crate) preferences: ConsolePreferences,
+    /// Critical findings seen so far; none before the first answer.
+    pub(super) seen_critical: Option<HashSet<String>>,
     /// Scroll offset of a page without a cursor, in lines.
     pub(crate) scroll: usize,
     /// Layout of the last frame.
@@ -340,6 +344,7 @@ impl ConsoleState {
             entered: now,
             source: source.map(SanitizedText::new),
             past_instant: None,
+            marks: Vec::new(),
             history_start: None,
             last_present: None,
             panel: OverviewPanel::default(),
@@ -355,22 +360,17 @@ impl ConsoleState {
             prompt_history: prompt::PromptHistory::default(),
             search: SearchState::default(),
             message: None,
+            config: UserConfig::default(),
+            restriction: Restriction::default(),
             preferences,
             seen_critical: None,
             scroll: 0,
             layout: ScreenLayout::default(),
             now,
-            config: UserConfig::default(),
-            restriction: Restriction::default(),
             replay: None,
         }
     }
 
-    /// Shows a message for a limited time.
-    pub(super) fn show_message(&mut self, succeeded: bool, text: &str) {
-        let until = self.now + MESSAGE;
-        self.message = Some(StatusMessage { succeeded, text: SanitizedText::new(text), until });
-    }
     /// Applies the user's own file; columns that were saved later in the console take precedence.
     pub(crate) fn apply_config(&mut self, config: UserConfig, restriction: Restriction) {
         for (list, subject) in self.lists.iter_mut().zip(Subject::ALL) {
@@ -386,6 +386,11 @@ impl ConsoleState {
         (self.config, self.restriction) = (config, restriction);
     }
 
+    /// Shows a message for a limited time.
+    pub(super) fn show_message(&mut self, succeeded: bool, text: &str) {
+        let until = self.now + MESSAGE;
+        self.message = Some(StatusMessage { succeeded, text: SanitizedText::new(text), until });
+    }
 
     /// Removes the warning of an operation that another one has followed.
     pub(super) fn clear_warning(&mut self) {

@@ -452,7 +452,7 @@ fn cursor_is_highlighted_only_at_its_row() {
     let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
     screen_frame::draw(&mut buffer, &console.state, theme);
     let reversed = (0..24).filter(|&y| buffer[(10, y)].modifier.contains(Modifier::REVERSED));
-    assert_eq!(reversed.collect::<Vec<_>>(), [10], "only the second finding is selected");
+    assert_eq!(reversed.collect::<Vec<_>>(), [11], "only the second finding is selected");
 }
 
 #[test]

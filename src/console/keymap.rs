@@ -28,18 +28,18 @@ const COMMON_KEYS: &[KeyBinding] = &[
     bind(
         &[KeyPress::Char('[')],
         "[",
-        KeyIntent::Earlier,
-        "back in time: 10 s",
+        KeyIntent::PreviousMark,
+        "back to the previous mark, else 10 s",
         Some("back in time"),
     ),
-    bind(&[KeyPress::Char(']')], "]", KeyIntent::Later, "forward in time: 10 s", None),
+    bind(&[KeyPress::Char(']')], "]", KeyIntent::NextMark, "forward to the next mark", None),
+    bind(&[KeyPress::Char('(')], "(", KeyIntent::Earlier, "back in time: 10 s", None),
+    bind(&[KeyPress::Char(')')], ")", KeyIntent::Later, "forward in time: 10 s", None),
     bind(&[KeyPress::Char('{')], "{", KeyIntent::MuchEarlier, "back in time: 1 min", None),
     bind(&[KeyPress::Char('}')], "}", KeyIntent::MuchLater, "forward in time: 1 min", None),
     bind(&[KeyPress::Char('.')], ".", KeyIntent::Now, "return to now", None),
     bind(&[KeyPress::Char('z')], "z", KeyIntent::ToggleReplay, "pause or resume a replay", None),
     bind(&[KeyPress::Char('y')], "y", KeyIntent::Copy, "copy the selected item", None),
-    bind(
-        &[KeyPress::Ctrl('p'), KeyPress::Char(';')],
     bind(
         &[KeyPress::Char('Y')],
         "Y",
@@ -47,6 +47,8 @@ const COMMON_KEYS: &[KeyBinding] = &[
         "copy the finding as Markdown",
         None,
     ),
+    bind(
+        &[KeyPress::Ctrl('p'), KeyPress::Char(';')],
         ";",
         KeyIntent::Search,
         "search anything by name; also Ctrl-P",

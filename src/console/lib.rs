@@ -48,9 +48,10 @@ mod search_index;
 mod search_match;
 mod terminal;
 mod theme;
+mod time_marks;
 mod update;
-mod user_totals;
 mod user_config;
+mod user_totals;
 mod view;
 mod widget;
 
@@ -72,9 +73,9 @@ use screens::view_of;
 use terminal::{InputEvent, TerminalInput, TerminalSession};
 use theme::Theme;
 pub use theme::{ColourDepth, GlyphSet, Palette};
-
 pub use user_config::ContextAddress;
 use user_config::{UserConfig, plugin_key::PluginCommand};
+
 /// Options of the console.
 #[derive(Clone, Debug)]
 pub struct ConsoleOptions {
@@ -88,7 +89,6 @@ pub struct ConsoleOptions {
     pub palette: Palette,
     /// Controls of the replay, if the source is a replay; `z` pauses it.
     pub player: Option<ReplayControl>,
-}
     /// Whether the console writes no file but its preferences, runs no program, opens no other aggregator, and is not
     /// suspended.
     pub restricted: bool,
@@ -96,6 +96,7 @@ pub struct ConsoleOptions {
     pub restricted_copy: bool,
     /// Opens the aggregators of the user's file; none if the source cannot be changed.
     pub contexts: Option<ContextConnection>,
+}
 
 impl Default for ConsoleOptions {
     fn default() -> Self {
@@ -105,10 +106,10 @@ impl Default for ConsoleOptions {
             glyphs: GlyphSet::Auto,
             palette: Palette::default(),
             player: None,
-        }
             restricted: false,
             restricted_copy: false,
             contexts: None,
+        }
     }
 }
 
@@ -159,19 +160,19 @@ struct ConsoleApp {
     palette: Palette,
     preferences_path: Option<PathBuf>,
     player: Option<ReplayControl>,
-    terminal: TerminalSession,
     contexts: Option<ContextConnection>,
+    terminal: TerminalSession,
     /// None while a program of the user has the terminal.
     input: Option<TerminalInput>,
     state: ConsoleState,
     questions: QuestionQueues,
     /// The acknowledgement in progress, at most one at a time.
     acknowledging: Option<PendingAcknowledgement>,
-    /// Whether the screen needs a redraw.
     /// The program of the user that runs in the background, at most one at a time.
     running: Option<RunningPlugin>,
     /// The program of the user that is to run in the terminal next.
     foreground: Option<PluginCommand>,
+    /// Whether the screen needs a redraw.
     changed: bool,
     /// Whether a key press waits for its frame.
     urgent: bool,
@@ -202,15 +203,15 @@ impl ConsoleApp {
             theme,
             palette: options.palette,
             preferences_path: path,
-            terminal: TerminalSession::open_terminal()?,
             contexts: options.contexts.clone(),
+            terminal: TerminalSession::open_terminal()?,
             input: Some(TerminalInput::open_input()?),
             state,
             questions: QuestionQueues::default(),
             acknowledging: None,
-            changed: true,
             running: None,
             foreground: None,
+            changed: true,
             urgent: true,
             drawn: None,
             source,
@@ -264,11 +265,11 @@ impl ConsoleApp {
                     self.acknowledging = None;
                     self.show_result(done);
                 }
-                _ = ticks.tick() => actions.push_back(ConsoleAction::Tick(unix_now())),
                 done = plugin_runner::await_plugin(&mut self.running) => {
                     self.running = None;
                     self.show_result(done);
                 }
+                _ = ticks.tick() => actions.push_back(ConsoleAction::Tick(unix_now())),
                 () = sleep_until(due.into()), if self.changed && due > Instant::now() => {}
                 () = self.terminal.wait_until_ready(), if self.changed && !self.terminal.is_ready() => {}
             }
@@ -277,12 +278,12 @@ impl ConsoleApp {
                     return Ok(());
                 }
             }
-        }
             if let Some(command) = self.foreground.take()
                 && self.run_foreground(&command, &mut signals).await?
             {
                 return Ok(());
             }
+        }
     }
 
     /// Returns the earliest time for the next frame.
@@ -336,7 +337,6 @@ impl ConsoleApp {
                 ConsoleEffect::SeekReplay(to) => self.control_replay(|player| player.seek_to(to)),
                 ConsoleEffect::Bell => self.terminal.ring_bell()?,
                 ConsoleEffect::Mouse(ours) => self.terminal.capture_mouse(ours)?,
-                ConsoleEffect::Copy(text) => {
                 ConsoleEffect::Notify(form, text) => self.terminal.notify(form, &text)?,
                 ConsoleEffect::Press(key) => {
                     if self.handle_action(ConsoleAction::OwnKey(key))? {
@@ -345,6 +345,7 @@ impl ConsoleApp {
                 }
                 ConsoleEffect::Run(command) => self.run_plugin(command),
                 ConsoleEffect::OpenContext(name) => self.open_context(&name),
+                ConsoleEffect::Copy(text) => {
                     self.terminal.copy_to_clipboard(&text)?;
                     let lines = text.lines().count();
                     let what = if lines > 1 { format!("{lines} lines") } else { text };
@@ -375,7 +376,6 @@ impl ConsoleApp {
         Ok(false)
     }
 
-    /// Applies `how` to the replay controls, if the source is a replay.
     /// Runs a program of the user: in the background, or in the terminal as soon as the actions are handled.
     fn run_plugin(&mut self, command: PluginCommand) {
         if !command.background {
@@ -427,6 +427,7 @@ impl ConsoleApp {
         }
     }
 
+    /// Applies `how` to the replay controls, if the source is a replay.
     fn control_replay(&mut self, how: impl FnOnce(&ReplayControl)) {
         self.state.replay = self.player.as_ref().map(|player| {
             how(player);
@@ -453,7 +454,6 @@ impl ConsoleApp {
     }
 }
 
-/// Converts an answer to an action; a closed engine never answers again.
 /// Waits for the next input event; without the terminal there is none.
 async fn next_input(input: &mut Option<TerminalInput>) -> InputEvent {
     match input {
@@ -462,6 +462,7 @@ async fn next_input(input: &mut Option<TerminalInput>) -> InputEvent {
     }
 }
 
+/// Converts an answer to an action; a closed engine never answers again.
 fn answer_to_action(
     question: Question,
     answer: Result<Answer, SourceError>,

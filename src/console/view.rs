@@ -24,6 +24,7 @@ pub(crate) mod list_columns;
 pub(crate) mod node_details;
 pub(crate) mod node_tables;
 pub(crate) mod placeholders;
+pub(crate) mod time_bar;
 pub(crate) mod worst_nodes;
 
 /// Minimum width; a narrower screen would cut important content.

@@ -167,7 +167,7 @@ fn invalid_command_stays_in_the_prompt() {
 #[test]
 fn past_view_asks_for_that_time_and_ignores_present_answers() {
     let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
-    let effects = console.press_keys(&[KeyPress::Char('[')]);
+    let effects = console.press_keys(&[KeyPress::Char('(')]);
     let then = UnixMs(AT.0 - 10_000);
     let at_then = |question| Question::AtTime(TimeParam::At(then), Box::new(question));
     assert_eq!(effects, [ConsoleEffect::Ask(vec![at_then(Question::Overview)])]);
@@ -195,7 +195,7 @@ fn past_view_asks_for_that_time_and_ignores_present_answers() {
         (Some(start), vec![ConsoleEffect::Ask(vec![ask_start])])
     );
     assert!(console.draw(80, 24)[22].contains("▲ history starts at 12:02:11Z"));
-    console.press_keys(&[KeyPress::Char('.'), KeyPress::Char('['), KeyPress::Char(']')]);
+    console.press_keys(&[KeyPress::Char('.'), KeyPress::Char('('), KeyPress::Char(')')]);
     assert_eq!(console.state.past_instant, None, "forward to the present returns to it");
 }
 
@@ -209,10 +209,10 @@ fn steps_back_stop_at_the_oldest_frame() {
     console.answer_question(question, refusal());
     assert_eq!(console.state.past_instant, Some(start));
     // The start is known now: no later press asks for an instant before it.
-    console.press_keys(&[KeyPress::Char('['), KeyPress::Char('{')]);
+    console.press_keys(&[KeyPress::Char('('), KeyPress::Char('{')]);
     assert_eq!(console.state.past_instant, Some(start));
     assert!(console.draw(80, 24)[22].contains("history starts at 12:02:26Z"));
-    console.press_keys(&[KeyPress::Char(']')]);
+    console.press_keys(&[KeyPress::Char(')')]);
     assert_eq!(console.state.past_instant, Some(UnixMs(AT.0 - 65_000)));
     assert!(console.draw(80, 24)[22].contains("past: 12:02:36Z"), "the warning is gone");
     // An older aggregator reports the age only.
@@ -230,14 +230,14 @@ fn replay_seeks_back_and_forward_by_its_own_clock() {
     let after = |seconds: i64| UnixMs(AT.0 + seconds * 1_000);
     let playing = ReplayProgress { now: AT, last: after(300), paused: false, seek_target: None };
     console.state.replay = Some(playing);
-    console.press_keys(&[KeyPress::Char('['), KeyPress::Char('['), KeyPress::Char(']')]);
+    console.press_keys(&[KeyPress::Char('('), KeyPress::Char('('), KeyPress::Char(')')]);
     assert_eq!(console.state.past_instant, Some(after(-10)));
     // The replay, at 10 times the recorded speed, has advanced meanwhile.
     console.state.replay = Some(ReplayProgress { now: after(60), ..playing });
     console.press_keys(&[KeyPress::Char('}')]);
     assert_eq!(console.state.past_instant, Some(after(50)));
     assert!(console.draw(80, 24).iter().any(|line| line.contains("12:04:31Z, 10s ago")));
-    console.press_keys(&[KeyPress::Char(']')]);
+    console.press_keys(&[KeyPress::Char(')')]);
     assert_eq!(console.state.past_instant, None);
 
     assert_eq!(console.press_keys(&[KeyPress::Char('}')]), [ConsoleEffect::SeekReplay(after(120))]);
@@ -245,7 +245,7 @@ fn replay_seeks_back_and_forward_by_its_own_clock() {
         Some(ReplayProgress { now: after(60), seek_target: Some(after(120)), ..playing });
     assert!(console.draw(80, 24)[0].contains("seek to 12:05:41Z"));
     assert_eq!(
-        console.press_keys(&[KeyPress::Char(']')]),
+        console.press_keys(&[KeyPress::Char(')')]),
         [ConsoleEffect::SeekReplay(after(130))],
         "beyond the pending target"
     );
@@ -421,6 +421,24 @@ fn finding_is_acknowledged_with_a_note_and_withdrawn() {
     let effects = console.press_keys(&[KeyPress::Char('a'), KeyPress::Char('y')]);
     let port_down = vec!["port_down/gpu003/mlx5_1/1".into()];
     assert_eq!(effects, [ConsoleEffect::Acknowledge(port_down, None)]);
-    console.press_keys(&[KeyPress::Char('['), KeyPress::Char('a')]);
+    console.press_keys(&[KeyPress::Char('('), KeyPress::Char('a')]);
     assert!(console.state.prompt.is_none(), "no acknowledgement at a past time");
+}
+
+#[test]
+fn bracket_jumps_from_mark_to_mark() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    let mut ages = Vec::new();
+    for key in ['[', '[', '[', ']'] {
+        console.press_keys(&[KeyPress::Char(key)]);
+        ages.push((AT.0 - console.state.past_instant.unwrap().0) / 1_000);
+    }
+    assert_eq!(ages, [40, 370, 385, 370], "two findings, a job start, and back");
+    let screen = console.draw(160, 48).join("\n");
+    assert!(
+        screen.contains("◀ past: 11:57:31Z, 6m10 ago: port_down gpu003 · mlx5_1/1"),
+        "{screen}"
+    );
+    console.press_keys(&[KeyPress::Char('['), KeyPress::Char('[')]);
+    assert_eq!((AT.0 - console.state.past_instant.unwrap().0) / 1_000, 395, "else 10 s");
 }

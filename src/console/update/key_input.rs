@@ -74,6 +74,9 @@ pub(super) fn handle_intent(state: &mut ConsoleState, intent: KeyIntent) -> Upda
         KeyIntent::Earlier | KeyIntent::Later | KeyIntent::MuchEarlier | KeyIntent::MuchLater => {
             time_navigation::step_time(state, intent)
         }
+        KeyIntent::PreviousMark | KeyIntent::NextMark => {
+            time_navigation::step_to_mark(state, intent)
+        }
         KeyIntent::Now => time_navigation::show_instant(state, None),
         KeyIntent::ToggleReplay if state.replay.is_some() => {
             UpdateOutcome::with_effect(ConsoleEffect::ToggleReplay)

@@ -15,6 +15,8 @@ use crate::{
         view_of,
     },
     search_match::ports_question,
+    time_marks::collect_marks,
+    user_config::NotificationForm,
     user_totals::users_question,
 };
 use gaunt_api::{
@@ -81,7 +83,10 @@ fn store_overview(state: &mut ConsoleState, mut overview: Arc<Overview>) -> Upda
         Arc::make_mut(&mut overview).groups = groups;
     }
     let changed = state.data.overview.as_ref() != Some(&overview);
-    let bell = detect_new_critical(state, &overview);
+    if state.past_instant.is_none() {
+        state.marks = collect_marks(&overview);
+    }
+    let alarms = detect_new_critical(state, &overview);
     let first = state.data.overview.replace(overview).is_none();
     let mut outcome = UpdateOutcome { changed, effects: Vec::new() };
     outcome.effects.extend(alarms);
