@@ -266,7 +266,7 @@ pub struct DemoArguments {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1250))]
     pub nodes: Option<u16>,
     /// Scenario to run, listed below: F1 to F18 are faults, H1 to H16 harmless look-alikes.
-    #[arg(long, default_value = "demo", value_name = "NAME")]
+    #[arg(long, default_value = "tour", value_name = "NAME")]
     pub scenario: String,
     /// Random seed.
     #[arg(long, default_value_t = 1)]

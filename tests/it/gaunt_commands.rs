@@ -101,12 +101,12 @@ fn help_and_version_end_with_0() {
 }
 
 #[test]
-fn demo_without_a_terminal_shows_both_faults_at_once() {
+fn demo_without_a_terminal_shows_all_faults_at_once() {
     let output = run_gaunt(&["demo"]);
     assert_eq!(exit_code(&output), 0, "{}", stderr_text(&output));
     let page = stdout_text(&output);
     assert!(page.starts_with("gaunt  demo · 32 nodes · 256 GPUs · 32 live"), "{page}");
-    for fault in ["critical  port_down ", "critical  data_starved ", "FINDINGS  2 open"] {
+    for fault in ["port_down ", "data_starved ", "throttled ", "FINDINGS  3 open", "$"] {
         assert!(page.contains(fault), "{fault}\n{page}");
     }
     assert!(!page.contains('\x1b'), "{page}");
