@@ -74,12 +74,11 @@ impl FindingContext {
             }
             _ => 1,
         };
-        match self.job_count.saturating_sub(shown) {
-            0 => {}
-            1 => text.push_str(" and 1 more job"),
-            more => text.push_str(&format!(" and {more} more jobs")),
-        }
-        Some(text)
+        Some(match self.job_count.saturating_sub(shown) {
+            0 => text,
+            1 => text + " and 1 more job",
+            more => format!("{text} and {more} more jobs"),
+        })
     }
 
     /// Describes the changes near the start of the finding, each with its distance from it.

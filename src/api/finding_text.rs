@@ -34,59 +34,58 @@ struct TextTable {
 impl FindingText<'_> {
     /// Renders it as Markdown: what, since when, owner, cost, what changed, evidence, next step and link.
     pub fn render_markdown(&self) -> String {
-        let mut out = format!("### {}\n\n", escape_markdown(&self.title()));
-        out.push_str(&escape_markdown(&self.finding.summary));
-        out.push_str("\n\n");
+        let mut out = vec![format!("### {}\n\n", escape_markdown(&self.title()))];
+        out.push(escape_markdown(&self.finding.summary) + "\n\n");
         for (label, text) in self.facts() {
-            out.push_str(&format!("- **{label}**: {}\n", escape_markdown(&text)));
+            out.push(format!("- **{label}**: {}\n", escape_markdown(&text)));
         }
         for table in self.tables() {
             let headings = table.headings.join(" | ");
-            out.push_str(&format!("\n| {headings} |\n|{}\n", "---|".repeat(table.headings.len())));
+            out.push(format!("\n| {headings} |\n|{}\n", "---|".repeat(table.headings.len())));
             for row in &table.rows {
                 let cells: Vec<String> = row.iter().map(|cell| escape_markdown(cell)).collect();
-                out.push_str(&format!("| {} |\n", cells.join(" | ")));
+                out.push(format!("| {} |\n", cells.join(" | ")));
             }
         }
-        out.push_str(&format!("\nFinding `{}`", clean(&self.finding.id).replace('`', "'")));
+        out.push(format!("\nFinding `{}`", clean(&self.finding.id).replace('`', "'")));
         if let Some(link) = self.link {
-            out.push_str(&format!(" · <{}>", clean(link).replace(['<', '>', ' '], "")));
+            out.push(format!(" · <{}>", clean(link).replace(['<', '>', ' '], "")));
         }
-        out.push('\n');
-        out
+        out.push("\n".to_owned());
+        out.concat()
     }
 
     /// Renders it as one page of HTML without references to anything else.
     pub fn render_html(&self) -> String {
         let title = escape_html(&self.title());
-        let mut out = format!(
+        let mut out = vec![format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
              <style>{STYLE}</style>\n</head>\n<body>\n<h1 class=\"{}\">{title}</h1>\n<p>{}</p>\n<dl>\n",
             self.finding.severity.as_str(),
             escape_html(&self.finding.summary)
-        );
+        )];
         for (label, text) in self.facts() {
-            out.push_str(&format!("<dt>{label}</dt><dd>{}</dd>\n", escape_html(&text)));
+            out.push(format!("<dt>{label}</dt><dd>{}</dd>\n", escape_html(&text)));
         }
-        out.push_str("</dl>\n");
+        out.push("</dl>\n".to_owned());
         for table in self.tables() {
             let heads = table.headings.iter().map(|head| format!("<th>{head}</th>"));
             let heads: String = heads.collect();
             let title = table.title;
-            out.push_str(&format!("<h2>{title}</h2>\n<table>\n<tr>{heads}</tr>\n"));
+            out.push(format!("<h2>{title}</h2>\n<table>\n<tr>{heads}</tr>\n"));
             for row in &table.rows {
                 let cells = row.iter().map(|cell| format!("<td>{}</td>", escape_html(cell)));
-                out.push_str(&format!("<tr>{}</tr>\n", cells.collect::<String>()));
+                out.push(format!("<tr>{}</tr>\n", cells.collect::<String>()));
             }
-            out.push_str("</table>\n");
+            out.push("</table>\n".to_owned());
         }
-        out.push_str(&format!("<p>Finding <code>{}</code>", escape_html(&self.finding.id)));
+        out.push(format!("<p>Finding <code>{}</code>", escape_html(&self.finding.id)));
         if let Some(link) = self.link.filter(|link| is_web_address(link)) {
             let link = escape_html(link);
-            out.push_str(&format!(" · <a href=\"{link}\">{link}</a>"));
+            out.push(format!(" · <a href=\"{link}\">{link}</a>"));
         }
-        out.push_str("</p>\n</body>\n</html>\n");
-        out
+        out.push("</p>\n</body>\n</html>\n".to_owned());
+        out.concat()
     }
 
     fn title(&self) -> String {

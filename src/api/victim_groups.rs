@@ -187,6 +187,6 @@ mod tests {
             "24 GPUs on 3 nodes: gpu[001-003]",
         ];
         assert_eq!(texts, expected.map(str::to_owned));
-        assert_eq!(describe_victims(&[]), [String::new(); 0]);
+        assert!(describe_victims(&[]).is_empty());
     }
 }

@@ -24,6 +24,7 @@ mod cursor_rows;
 mod display_text;
 mod evidence_history;
 mod fabric_map;
+mod fabric_peers;
 mod failed_questions;
 mod finding_list_rows;
 mod freshness;
@@ -393,13 +394,17 @@ impl ConsoleApp {
         command: &PluginCommand,
         signals: &mut ConsoleSignals,
     ) -> Result<bool, ConsoleError> {
-        self.input.take().map(TerminalInput::close);
+        if let Some(input) = self.input.take() {
+            input.close();
+        }
         self.terminal.release_terminal();
         let result = plugin_runner::run_foreground(command, signals).await;
         self.terminal.take_terminal()?;
         self.input = Some(TerminalInput::open_input()?);
         let ends = result.is_none();
-        result.into_iter().for_each(|result| self.show_result(result));
+        if let Some(result) = result {
+            self.show_result(result);
+        }
         self.changed = true;
         Ok(ends)
     }

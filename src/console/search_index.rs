@@ -11,7 +11,7 @@ use super::{
     screens,
     search_match::{MAX_MATCHES, MatchKind, MatchTarget, SearchMatch},
 };
-use gaunt_api::{AnswerTable, Finding, filter::quote_text};
+use gaunt_api::{AnswerTable, Finding, FindingContext, filter::quote_text};
 
 /// Returns the best matches of a text, best first; at equal quality what has the worst finding comes first. Without a
 /// text, the open findings.
@@ -95,7 +95,7 @@ impl<'a> FleetSearch<'a> {
     fn add_findings(&mut self, state: &'a ConsoleState) {
         for finding in open_findings(state) {
             let entity = finding.entity.to_string();
-            let owner = state.finding_context(&finding.id).and_then(|c| c.describe_jobs());
+            let owner = state.finding_context(&finding.id).and_then(FindingContext::describe_jobs);
             let names = [finding.kind.as_str(), &entity, owner.as_deref().unwrap_or("")];
             self.add_match(MatchKind::Finding, &names, Some(finding.severity), || {
                 let target =

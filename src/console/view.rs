@@ -13,6 +13,7 @@ use super::{
 };
 
 pub(crate) mod event_rows;
+pub(crate) mod evidence_graph;
 pub(crate) mod finding_alerts;
 pub(crate) mod finding_details;
 pub(crate) mod finding_renderer;

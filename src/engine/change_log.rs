@@ -128,17 +128,17 @@ impl ChangeLog {
                 .iter()
                 .filter_map(|row| Some(cluster.device_at(DeviceClass::Gpu, *row)?.node))
                 .collect();
-            let stated = cluster.job_attributes(job).and_then(|attributes| attributes.started);
-            let settled = |node: &NodeId| {
+            let scheduled = cluster.job_attributes(job).and_then(|attributes| attributes.started);
+            let is_settled = |node: &NodeId| {
                 let known = self.nodes.get(node);
                 known.is_some_and(|known| now.duration_since(known.since) >= SETTLED)
             };
-            let started = match stated {
-                Some(started) if now.duration_since(started) < RECENT => Some(started.min(now)),
+            let begin = match scheduled {
+                Some(at) if now.duration_since(at) < RECENT => Some(at.min(now)),
                 Some(_) => None,
-                None => nodes.iter().any(settled).then_some(now),
+                None => nodes.iter().any(is_settled).then_some(now),
             };
-            if let Some(at) = started {
+            if let Some(at) = begin {
                 let count = nodes.len() as u32;
                 let change = job_change(at, FleetChangeKind::JobStarted, job.clone(), count);
                 self.add_change(change, Vec::new());

@@ -29,6 +29,8 @@ use gaunt_api::{Filter, Overview, Question, Subject, SubjectField};
 const BESIDE: u16 = 140;
 /// Columns of the worst nodes beside the heat map.
 const WORST_WIDTH: u16 = 78;
+/// The same on a very wide screen.
+const WORST_WIDEST: u16 = 110;
 /// Number of worst nodes below the heat map, as long as the map keeps enough lines.
 const WORST_BELOW: usize = 4;
 /// Minimum lines of the heat map, title included, before the worst nodes are dropped.
@@ -435,8 +437,9 @@ fn draw_maps(
 /// Returns the areas of the heat map and of the table of the worst nodes.
 fn split_area(area: Rect, state: &ConsoleState, overview: &Overview) -> (Rect, Rect) {
     if area.width >= BESIDE {
-        let left = area.width - WORST_WIDTH;
-        let right = Rect { x: area.x + left, width: WORST_WIDTH, ..area };
+        let worst_width = (area.width / 2).clamp(WORST_WIDTH, WORST_WIDEST);
+        let left = area.width - worst_width;
+        let right = Rect { x: area.x + left, width: worst_width, ..area };
         return (Rect { width: left - 2, ..area }, right);
     }
     let height = usize::from(area.height);

@@ -46,9 +46,8 @@ fn parse_theme(text: &str) -> Result<ThemeChoice, String> {
     let mut palette = Palette::default();
     let mut colours = CustomColours::default();
     for (key, value) in &table {
-        let text = match value {
-            Value::String(text) => text,
-            _ => return Err(format!("{key} is not a text such as \"#ff5f5f\"")),
+        let Value::String(text) = value else {
+            return Err(format!("{key} is not a text such as \"#ff5f5f\""));
         };
         if key == "base" {
             palette = Palette::parse(text).ok_or_else(|| {

@@ -10,7 +10,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{draw_lines, finding_alerts, render_paragraph, render_titled_line};
+use super::{draw_lines, evidence_graph, finding_alerts, render_paragraph, render_titled_line};
 use crate::{
     console_state::ConsoleState,
     display_text,
@@ -38,6 +38,9 @@ pub(crate) fn draw_below_list(
     let mut lines = vec![render_headline(finding, width, theme)];
     lines.extend(render_details(finding, finding.life.closed.is_none(), state, width, theme));
     let height = usize::from(area.height);
+    let spare = height.saturating_sub(lines.len());
+    let histories = &state.data.histories;
+    lines.extend(evidence_graph::render_evidence_graph(finding, histories, width, spare, theme));
     if lines.len() > height {
         lines.truncate(height.saturating_sub(1));
         lines.push(Line::styled(" … Enter: show all", theme.style_for(StyleRole::Dim)));
@@ -122,7 +125,7 @@ fn render_facts(
         text.extend(["   cost ", &cost]);
     }
     let sure = display_text::format_whole_percent(Some(finding.confidence));
-    text.push_str(&format!("   confidence {sure} %"));
+    text.extend(["   confidence ", &sure, " %"]);
     vec![Span::styled(text, theme.style_for(StyleRole::Plain))]
 }
 

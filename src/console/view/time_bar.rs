@@ -55,17 +55,17 @@ pub(crate) fn render_time_bar(
     let some = lost.gpus > 0.0;
     let plain = theme.style_for(if some { StyleRole::Bad } else { StyleRole::Good });
     let mut spans: Vec<Span<'static>> = Vec::new();
-    let mut last: Option<Style> = None;
+    let mut run: Option<Style> = None;
     for (sign, mark) in graph.chars().zip(&marks) {
         let (sign, style) = match mark {
             Some(kind) => mark_sign(*kind, theme),
             None => (sign.to_string(), plain),
         };
         match spans.last_mut() {
-            Some(span) if last == Some(style) => span.content.to_mut().push_str(&sign),
+            Some(span) if run == Some(style) => span.content.to_mut().push_str(&sign),
             _ => spans.push(Span::styled(sign, style)),
         }
-        last = Some(style);
+        run = Some(style);
     }
     let name = display_text::format_duration(Duration::from_millis(span));
     spans.push(Span::styled(format!("  last {name}"), theme.style_for(StyleRole::Dim)));
