@@ -111,18 +111,7 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
             console_command::run(choose_view(cli.view, settings)?, options, snapshot_command::WATCH)
                 .await
         }
-        Some(GauntCommand::Demo(demo)) => {
-            let mut settings = Settings::default();
-            settings.console.restricted = demo.restricted;
-            let demo = demo_command::DemoOptions {
-                nodes: demo.nodes.map(usize::from),
-                scenario: demo.scenario,
-                seed: demo.seed,
-                level: gaunt_sim::suite::FaultLevel::Hard,
-                snapshot_after: demo.snapshot_after,
-            };
-            demo_command::run(demo, settings.engine, settings.console).await
-        }
+        Some(GauntCommand::Demo(options)) => run_demo(options).await,
         Some(GauntCommand::Serve(options)) => Box::pin(run_serve(options)).await,
         Some(GauntCommand::Snapshot(options)) => Box::pin(run_snapshot(options)).await,
         Some(GauntCommand::Doctor(options)) => {
@@ -172,6 +161,19 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
             installation_command::print_manual(cli::build_command(), options.to.as_deref())
         }
     }
+}
+
+async fn run_demo(arguments: cli::DemoArguments) -> anyhow::Result<ExitCode> {
+    let mut settings = Settings::default();
+    settings.console.restricted = arguments.restricted;
+    let options = demo_command::DemoOptions {
+        nodes: arguments.nodes.map(usize::from),
+        scenario: arguments.scenario,
+        seed: arguments.seed,
+        level: gaunt_sim::suite::FaultLevel::Hard,
+        snapshot_after: arguments.snapshot_after,
+    };
+    demo_command::run(options, settings.engine, settings.console).await
 }
 
 /// Opens the aggregators of the user's file, each with its own token.
@@ -288,10 +290,10 @@ async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode>
             finding: options.finding,
             from,
             form: match options.format {
-                ExplainFormatArgument::Text => explain_command::ExplanationForm::Text,
-                ExplainFormatArgument::Json => explain_command::ExplanationForm::Json,
-                ExplainFormatArgument::Markdown => explain_command::ExplanationForm::Markdown,
-                ExplainFormatArgument::Html => explain_command::ExplanationForm::Html,
+                ExplainFormatArgument::Text => explain_command::ExplanationFormat::Text,
+                ExplainFormatArgument::Json => explain_command::ExplanationFormat::Json,
+                ExplainFormatArgument::Markdown => explain_command::ExplanationFormat::Markdown,
+                ExplainFormatArgument::Html => explain_command::ExplanationFormat::Html,
             },
         },
         settings.engine,

@@ -18,12 +18,12 @@ pub struct ExplainOptions {
     /// Source of the finding.
     pub from: ExplainSource,
     /// Output form.
-    pub form: ExplanationForm,
+    pub form: ExplanationFormat,
 }
 
 /// Output form of an explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExplanationForm {
+pub enum ExplanationFormat {
     /// Plain columns.
     Text,
     /// One JSON object.
@@ -94,10 +94,10 @@ pub async fn run(
         format: &snapshot_command::format_quantity,
     };
     let page = match options.form {
-        ExplanationForm::Text => snapshot_command::render_explanation(explanation),
-        ExplanationForm::Json => serde_json::to_string(explanation)? + "\n",
-        ExplanationForm::Markdown => text.render_markdown(),
-        ExplanationForm::Html => text.render_html(),
+        ExplanationFormat::Text => snapshot_command::render_explanation(explanation),
+        ExplanationFormat::Json => serde_json::to_string(explanation)? + "\n",
+        ExplanationFormat::Markdown => text.render_markdown(),
+        ExplanationFormat::Html => text.render_html(),
     };
     snapshot_command::print_page(&page)?;
     Ok(ExitCode::SUCCESS)

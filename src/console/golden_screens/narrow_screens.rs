@@ -58,6 +58,17 @@ fn sentences_of_findings_are_complete_while_there_is_space() {
 }
 
 #[test]
+fn smallest_overview_keeps_the_sentence_of_the_finding_under_the_cursor() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    for finding in [sample_answers::port_down_finding(), sample_answers::starved_finding()] {
+        let screen = console.draw(60, 18);
+        let words: Vec<&str> = screen.iter().flat_map(|line| line.split_whitespace()).collect();
+        assert!(words.join(" ").contains(&finding.summary), "{screen:#?}");
+        console.press_keys(&[KeyPress::Down]);
+    }
+}
+
+#[test]
 fn overview_gives_a_long_sentence_its_own_line() {
     let mut overview = sample_answers::two_faults_overview(32);
     overview.findings[1].summary =
