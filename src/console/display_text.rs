@@ -218,7 +218,8 @@ pub(crate) fn wrap_text(text: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(8);
     let mut lines = vec![String::new()];
     // A number stays with its percent sign.
-    let text = text.replace(" %", "\u{a0}%");
+    let joined = text.contains(" %").then(|| text.replace(" %", "\u{a0}%"));
+    let text = joined.as_deref().unwrap_or(text);
     let words = text.split(|c: char| c.is_whitespace() && c != '\u{a0}');
     for word in words.filter(|word| !word.is_empty()).flat_map(|word| split_word(word, columns)) {
         let line = lines.last_mut().filter(|line| !line.is_empty());

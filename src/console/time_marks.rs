@@ -31,6 +31,24 @@ pub(crate) enum MarkKind {
     Finding(Severity),
 }
 
+/// Returns the times of what is marked, without its text, in any order.
+pub(crate) fn mark_times(overview: &Overview) -> impl Iterator<Item = (UnixMs, MarkKind)> {
+    let findings = overview.findings.iter();
+    let findings = findings.map(|finding| (finding.since, MarkKind::Finding(finding.severity)));
+    let changes = overview.changes.iter().map(|change| (change.at, change_mark(change.kind)));
+    findings.chain(changes).filter(|(at, _)| *at <= overview.at)
+}
+
+const fn change_mark(kind: FleetChangeKind) -> MarkKind {
+    match kind {
+        FleetChangeKind::JobStarted => MarkKind::JobStarted,
+        FleetChangeKind::JobEnded => MarkKind::JobEnded,
+        FleetChangeKind::Rebooted
+        | FleetChangeKind::DriverChanged
+        | FleetChangeKind::KernelChanged => MarkKind::NodeChanged,
+    }
+}
+
 /// Returns the marks of an overview, oldest first.
 pub(crate) fn collect_marks(overview: &Overview) -> Vec<TimeMark> {
     let findings = overview.findings.iter().map(|finding| TimeMark {
@@ -40,13 +58,7 @@ pub(crate) fn collect_marks(overview: &Overview) -> Vec<TimeMark> {
     });
     let changes = overview.changes.iter().map(|change| TimeMark {
         at: change.at,
-        kind: match change.kind {
-            FleetChangeKind::JobStarted => MarkKind::JobStarted,
-            FleetChangeKind::JobEnded => MarkKind::JobEnded,
-            FleetChangeKind::Rebooted
-            | FleetChangeKind::DriverChanged
-            | FleetChangeKind::KernelChanged => MarkKind::NodeChanged,
-        },
+        kind: change_mark(change.kind),
         text: SanitizedText::new(&change.describe()),
     });
     let mut marks: Vec<TimeMark> =

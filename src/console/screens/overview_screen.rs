@@ -231,11 +231,12 @@ impl ScreenView for OverviewScreen {
         // At 80×24 this leaves the title and two rows for the map.
         let most = left.saturating_sub(1 + HEAT_MIN + 2).max(left / 2);
         // The finding under the cursor is whole, even if nothing else has space.
-        let chosen = findings.get(at).map_or(0, |row| rows.entry_height(*row));
+        let sentences = rows.wrap_sentences(&findings);
+        let chosen = sentences.get(at).map_or(0, |sentence| 1 + sentence.len());
         let others = usize::from(findings.len() > 1 || more > 0);
         let most = most.max(chosen + others).min(left.saturating_sub(1));
-        let shown =
-            rows.render_worst(&findings, more, rows.lines_needed(&findings, more).min(most));
+        let needed = FindingRenderer::lines_needed(&sentences, more);
+        let shown = rows.render_worst(&findings, &sentences, more, needed.min(most));
         let mut click_areas = Vec::new();
         for (line, row) in shown {
             let y = area.y + lines.len() as u16;

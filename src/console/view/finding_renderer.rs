@@ -76,10 +76,12 @@ impl FindingRenderer<'_> {
     pub(crate) fn render_worst(
         self,
         rows: &[FindingRow<'_>],
+        sentences: &[Vec<String>],
         more: usize,
         height: usize,
     ) -> Vec<(Line<'static>, Option<usize>)> {
-        let heights = self.overview_heights(rows, height.saturating_sub(usize::from(more > 0)));
+        let available = height.saturating_sub(usize::from(more > 0));
+        let heights = overview_heights(rows, sentences, available);
         let at = self.selected.unwrap_or(0);
         let rows_in = |lines| visible_rows(rows.len(), at, lines, |row| heights[row]);
         let mut visible = rows_in(height);
@@ -93,9 +95,8 @@ impl FindingRenderer<'_> {
         for at in visible {
             lines.push((self.render_row(at, rows[at]), Some(at)));
             if heights[at] > 1 {
-                lines.extend(
-                    self.render_sentence(rows[at]).into_iter().map(|line| (line, Some(at))),
-                );
+                let sentence = self.style_sentence(&sentences[at]).into_iter();
+                lines.extend(sentence.map(|line| (line, Some(at))));
             }
         }
         if hidden > 0 {
@@ -110,20 +111,14 @@ impl FindingRenderer<'_> {
     }
 
     /// Returns how many lines these rows need with all sentences.
-    pub(crate) fn lines_needed(self, rows: &[FindingRow<'_>], more: usize) -> usize {
-        let lines: usize = rows.iter().map(|row| self.entry_height(*row)).sum();
+    pub(crate) fn lines_needed(sentences: &[Vec<String>], more: usize) -> usize {
+        let lines: usize = sentences.iter().map(|sentence| 1 + sentence.len()).sum();
         lines + usize::from(more > 0)
     }
 
-    /// Returns the lines of each row on the overview.
-    fn overview_heights(self, rows: &[FindingRow<'_>], height: usize) -> Vec<usize> {
-        let mut heights: Vec<usize> = rows.iter().map(|row| self.entry_height(*row)).collect();
-        if heights.iter().sum::<usize>() > height {
-            for (lines, row) in heights.iter_mut().zip(rows) {
-                *lines = if row.severity() > Severity::Info { *lines } else { 1 };
-            }
-        }
-        heights
+    /// Wraps the sentence of each row.
+    pub(crate) fn wrap_sentences(self, rows: &[FindingRow<'_>]) -> Vec<Vec<String>> {
+        rows.iter().map(|row| self.wrap_sentence(*row)).collect()
     }
 
     /// Returns the lines of a row with its whole sentence.
@@ -237,9 +232,13 @@ impl FindingRenderer<'_> {
 
     /// Renders the problem in one sentence below its row, whole, in as many lines as it needs.
     pub(crate) fn render_sentence(self, row: FindingRow<'_>) -> Vec<Line<'static>> {
+        self.style_sentence(&self.wrap_sentence(row))
+    }
+
+    fn style_sentence(self, lines: &[String]) -> Vec<Line<'static>> {
         let style = self.theme.style_for(StyleRole::Dim);
         let indent = " ".repeat(SENTENCE_INDENT);
-        let lines = self.wrap_sentence(row).into_iter();
+        let lines = lines.iter();
         lines.map(|line| Line::styled(format!("{indent}{line}"), style)).collect()
     }
 
@@ -267,6 +266,21 @@ impl FindingRenderer<'_> {
         let cost = if self.shows_cost() { format!("{cost:>COST$}") } else { String::new() };
         format!("{since:>7}{lost:>11}{cost}{sure:>6}")
     }
+}
+
+/// Returns the lines of each row on the overview.
+fn overview_heights(
+    rows: &[FindingRow<'_>],
+    sentences: &[Vec<String>],
+    available: usize,
+) -> Vec<usize> {
+    let mut heights: Vec<usize> = sentences.iter().map(|sentence| 1 + sentence.len()).collect();
+    if heights.iter().sum::<usize>() > available {
+        for (lines, row) in heights.iter_mut().zip(rows) {
+            *lines = if row.severity() > Severity::Info { *lines } else { 1 };
+        }
+    }
+    heights
 }
 
 /// Cells of a row.

@@ -12,7 +12,7 @@ use super::{INDENT, render_titled_line};
 use crate::{
     display_text,
     theme::{self, StyleRole, Theme},
-    time_marks::{MarkKind, TimeMark, collect_marks},
+    time_marks::{MarkKind, mark_times},
     widget::sparkline,
 };
 use gaunt_api::Overview;
@@ -75,16 +75,16 @@ pub(crate) fn render_time_bar(
 /// Returns the most important mark of each column.
 fn place_marks(overview: &Overview, span: u64, columns: usize) -> Vec<Option<MarkKind>> {
     let mut placed: Vec<Option<MarkKind>> = vec![None; columns];
-    for mark in collect_marks(overview) {
-        if let Some(column) = column_of(&mark, overview.at, span, columns) {
-            placed[column] = placed[column].max(Some(mark.kind));
+    for (at, kind) in mark_times(overview) {
+        if let Some(column) = column_of(at, overview.at, span, columns) {
+            placed[column] = placed[column].max(Some(kind));
         }
     }
     placed
 }
 
-fn column_of(mark: &TimeMark, end: UnixMs, span: u64, columns: usize) -> Option<usize> {
-    let age = u64::try_from(end.0 - mark.at.0).ok().filter(|age| *age < span)?;
+fn column_of(at: UnixMs, end: UnixMs, span: u64, columns: usize) -> Option<usize> {
+    let age = u64::try_from(end.0 - at.0).ok().filter(|age| *age < span)?;
     Some(columns - 1 - (age as usize * columns / span as usize).min(columns - 1))
 }
 
