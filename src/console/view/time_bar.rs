@@ -56,14 +56,15 @@ pub(crate) fn render_time_bar(
     let plain = theme.style_for(if some { StyleRole::Bad } else { StyleRole::Good });
     let mut spans: Vec<Span<'static>> = Vec::new();
     let mut run: Option<Style> = None;
-    for (sign, mark) in graph.chars().zip(&marks) {
+    let mut buffer = [0; 4];
+    for (level, mark) in graph.chars().zip(&marks) {
         let (sign, style) = match mark {
             Some(kind) => mark_sign(*kind, theme),
-            None => (sign.to_string(), plain),
+            None => (&*level.encode_utf8(&mut buffer), plain),
         };
         match spans.last_mut() {
-            Some(span) if run == Some(style) => span.content.to_mut().push_str(&sign),
-            _ => spans.push(Span::styled(sign, style)),
+            Some(part) if run == Some(style) => part.content.to_mut().push_str(sign),
+            _ => spans.push(Span::styled(sign.to_owned(), style)),
         }
         run = Some(style);
     }
@@ -89,16 +90,15 @@ fn column_of(at: UnixMs, end: UnixMs, span: u64, columns: usize) -> Option<usize
 }
 
 /// Returns the sign and the style of a mark.
-fn mark_sign(kind: MarkKind, theme: Theme) -> (String, Style) {
-    let (sign, style) = match kind {
+fn mark_sign(kind: MarkKind, theme: Theme) -> (&'static str, Style) {
+    match kind {
         MarkKind::Finding(severity) => {
             (theme::severity_sign(severity), theme.severity_style(severity))
         }
         MarkKind::JobStarted => ("▶", theme.style_for(StyleRole::Title)),
         MarkKind::JobEnded => ("◀", theme.style_for(StyleRole::Title)),
         MarkKind::NodeChanged => ("◆", theme.style_for(StyleRole::Starved)),
-    };
-    (sign.to_owned(), style)
+    }
 }
 
 #[cfg(test)]
