@@ -40,8 +40,6 @@ pub(crate) struct UserConfig {
     pub(crate) columns: BTreeMap<String, String>,
     /// The theme.
     pub(crate) theme: Option<ThemeChoice>,
-    /// Whether times are shown in the local time of this machine.
-    pub(crate) local_time: bool,
     /// Whether a new critical finding rings the bell; on unless set.
     pub(crate) silent: bool,
     /// How the terminal is told about a new critical finding.

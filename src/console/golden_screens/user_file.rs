@@ -37,7 +37,7 @@ fn sample_config() -> UserConfig {
             plugin('S', &["ssh", "{node}"], None),
             plugin('D', &["scontrol", "nodename={node}", "reason={input}"], Some("reason")),
         ],
-        errors: vec!["speed is not known; known are theme, time and keys".to_owned()],
+        errors: vec!["speed is not known; known are theme and keys".to_owned()],
         ..UserConfig::default()
     }
 }

@@ -44,13 +44,6 @@ impl UserConfig {
             ("theme", Value::String(name)) => {
                 self.theme = Some(theme_file::find_theme(name, path)?);
             }
-            ("time", Value::String(zone)) => {
-                self.local_time = match zone.as_str() {
-                    "local" => true,
-                    "utc" => false,
-                    _ => return Err(format!("time = {zone:?} is not valid; use utc or local")),
-                };
-            }
             ("bell", Value::Boolean(on)) => self.silent = !on,
             ("notify", Value::String(form)) => {
                 self.notification = match form.as_str() {
@@ -80,15 +73,14 @@ impl UserConfig {
                 }
                 check_count(key, plugins.len())?;
             }
-            ("theme" | "time" | "notify", _) => return Err(format!("{key} is not a text")),
+            ("theme" | "notify", _) => return Err(format!("{key} is not a text")),
             ("bell", _) => return Err("bell is neither true nor false".to_owned()),
             ("contexts" | "aliases" | "bindings" | "columns", _) => {
                 return Err(format!("{key} is not a section; write [{key}]"));
             }
             ("keys", _) => return Err("keys is not a list; write [[keys]]".to_owned()),
             _ => {
-                let known =
-                    "theme, time, bell, notify, contexts, aliases, bindings, columns and keys";
+                let known = "theme, bell, notify, contexts, aliases, bindings, columns and keys";
                 return Err(format!("{key} is not known; known are {known}"));
             }
         }

@@ -5,7 +5,6 @@ use crate::theme::StyleRole;
 
 const FILE: &str = r#"
 theme = "light"
-time = "local"
 bell = false
 notify = "osc777"
 
@@ -49,7 +48,7 @@ fn every_kind_of_entry_is_read() {
     let config = parse(FILE);
     assert!(config.errors.is_empty(), "{:?}", config.errors);
     assert_eq!(config.theme.map(|theme| theme.palette), Some(Palette::Light));
-    assert!(config.local_time && config.silent);
+    assert!(config.silent);
     assert_eq!(config.notification, NotificationForm::Osc777);
     assert_eq!(config.contexts["prod-a"].aggregator, "https://10.0.0.5:9771");
     let token = Path::new("/home/mira/.config/gaunt/b.token");
@@ -92,7 +91,7 @@ fn sample_file_has_no_fault() {
 #[test]
 fn faults_are_named_and_the_rest_applies() {
     let config = parse(
-        "theme = 3\nspeed = 1\ntime = \"mars\"\nnotify = \"loud\"\n[columns]\nfish = \"node\"\n\
+        "theme = 3\nspeed = 1\nnotify = \"loud\"\n[columns]\nfish = \"node\"\n\
          gpus = \"powr\"\n[bindings]\nHyper-X = \"gpus\"\n\"?\" = \"gpus\"\nF = \"gpus\"\n\
          [[keys]]\nkey = \"S\"\n[[keys]]\nkey = \"S\"\nrun = [\"ssh\", \"{host}\"]\n\
          [[keys]]\nkey = \"S\"\nrun = [\"{node}\"]\n[[keys]]\nkey = \"S\"\nrun = [\"a\", \"{input}\"]\n",
@@ -101,7 +100,6 @@ fn faults_are_named_and_the_rest_applies() {
     for part in [
         "theme is not a text",
         "speed is not known; known are theme",
-        "time = \"mars\" is not valid; use utc or local",
         "notify = \"loud\" is not valid; use off, osc9 or osc777",
         "columns.fish: is not a list; lists are",
         "columns.gpus: ",
@@ -114,7 +112,7 @@ fn faults_are_named_and_the_rest_applies() {
     ] {
         assert!(errors.contains(part), "{part} in\n{errors}");
     }
-    assert_eq!(config.errors.len(), 12, "{errors}");
+    assert_eq!(config.errors.len(), 11, "{errors}");
     assert_eq!(config.bound_command(KeyPress::Char('F')), Some("gpus"), "the rest applies");
     let broken = parse("theme = \"light\"\n[keys\n");
     assert!(broken.errors[0].starts_with("line 2: "), "{:?}", broken.errors);
