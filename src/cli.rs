@@ -19,7 +19,9 @@ pub use certs_arguments::CertsArguments;
 pub use command_line::{build_command, parse};
 pub use installation::{CheckArguments, CompletionArguments, ManArguments};
 pub use judge_arguments::JudgeArguments;
-pub use output_format::{FormatArgument, ReportFormatArgument, SnapshotFormatArgument};
+pub use output_format::{
+    ExplainFormatArgument, FormatArgument, ReportFormatArgument, SnapshotFormatArgument,
+};
 pub use prometheus_arguments::{PastSpanArguments, PrometheusArguments};
 pub use target_sources::sources_from_flags;
 pub use time_span::{SpanError, parse_age, parse_span};
@@ -71,6 +73,9 @@ pub struct GauntArguments {
     /// Data source of the console.
     #[command(flatten)]
     pub view: ViewArguments,
+    /// Restricted mode: the console writes no file but its preferences, runs no program, opens no other aggregator.
+    #[arg(long)]
+    pub restricted: bool,
     /// Log filter, such as `debug` or `gaunt_scrape=trace`; overrides RUST_LOG. Logs go to stderr; while the console is
     /// open, only if stderr is not a terminal.
     #[arg(long, global = true, value_name = "FILTER")]
@@ -248,6 +253,9 @@ pub struct ReplayArguments {
     /// Settings file with the detector limits; config/gaunt.toml is a complete sample.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Restricted mode: the console writes no file but its preferences and runs no program.
+    #[arg(long)]
+    pub restricted: bool,
 }
 
 /// Parses a replay speed: a factor from 0.01 to 1000.
@@ -272,7 +280,7 @@ pub struct DemoArguments {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1250))]
     pub nodes: Option<u16>,
     /// Scenario to run, listed below: F1 to F18 are faults, H1 to H16 harmless look-alikes.
-    #[arg(long, default_value = "demo", value_name = "NAME")]
+    #[arg(long, default_value = "tour", value_name = "NAME")]
     pub scenario: String,
     /// Random seed.
     #[arg(long, default_value_t = 1)]
@@ -280,6 +288,9 @@ pub struct DemoArguments {
     /// Print a snapshot after this much simulated time, without waiting, instead of opening the console.
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     pub snapshot_after: Option<Duration>,
+    /// Restricted mode: the console writes no file but its preferences and runs no program.
+    #[arg(long)]
+    pub restricted: bool,
 }
 
 /// Options of `serve`.
@@ -349,9 +360,9 @@ pub struct ExplainArguments {
     /// Settings file with the aggregator address, or with the detector limits for --from.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = FormatArgument::Text)]
-    pub format: FormatArgument,
+    /// Output format; markdown for a ticket, html for one page that needs nothing else.
+    #[arg(long, value_enum, default_value_t = ExplainFormatArgument::Text)]
+    pub format: ExplainFormatArgument,
 }
 
 /// Options of `ack`.

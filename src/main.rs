@@ -9,9 +9,10 @@ use std::{
 
 use anyhow::Context as _;
 use gaunt::{
+    answer_source::{AggregatorClient, AnswerSource},
     cli::{
-        self, FormatArgument, GauntArguments, GauntCommand, JudgeArguments, ReportFormatArgument,
-        ScrapeArguments, SnapshotFormatArgument, ViewArguments,
+        self, ExplainFormatArgument, FormatArgument, GauntArguments, GauntCommand, JudgeArguments,
+        ReportFormatArgument, ScrapeArguments, SnapshotFormatArgument, ViewArguments,
     },
     command::{
         self, AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy, FAILED, RECENT,
@@ -102,21 +103,13 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
     match cli.command {
         None => {
             let settings = load_settings(&cli.view.scrape)?;
-            let options = settings.console.clone();
+            let mut options = settings.console.clone();
+            options.restricted |= cli.restricted;
+            options.contexts = Some(connect_contexts());
             let view = choose_view(cli.view, settings, RECENT).await?;
             console_command::run(view, options, snapshot_command::WATCH).await
         }
-        Some(GauntCommand::Demo(demo)) => {
-            let settings = Settings::default();
-            let demo = demo_command::DemoOptions {
-                nodes: demo.nodes.map(usize::from),
-                scenario: demo.scenario,
-                seed: demo.seed,
-                level: gaunt_sim::suite::FaultLevel::Hard,
-                snapshot_after: demo.snapshot_after,
-            };
-            demo_command::run(demo, settings.engine, settings.console).await
-        }
+        Some(GauntCommand::Demo(options)) => run_demo(options).await,
         Some(GauntCommand::Serve(options)) => Box::pin(run_serve(options)).await,
         Some(GauntCommand::Snapshot(options)) => Box::pin(run_snapshot(options)).await,
         Some(GauntCommand::Doctor(options)) => run_doctor(options).await,
@@ -138,7 +131,8 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
         }
         Some(GauntCommand::Record(options)) => run_record(options).await,
         Some(GauntCommand::Replay(options)) => {
-            let settings = Settings::load_file(options.config.as_deref())?;
+            let mut settings = Settings::load_file(options.config.as_deref())?;
+            settings.console.restricted |= options.restricted;
             let replay = replay_command::ReplayOptions {
                 from: options.from,
                 speed: options.speed,
@@ -157,6 +151,35 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
             installation_command::print_manual(cli::build_command(), options.to.as_deref())
         }
     }
+}
+
+async fn run_demo(arguments: cli::DemoArguments) -> anyhow::Result<ExitCode> {
+    let mut settings = Settings::default();
+    settings.console.restricted = arguments.restricted;
+    let options = demo_command::DemoOptions {
+        nodes: arguments.nodes.map(usize::from),
+        scenario: arguments.scenario,
+        seed: arguments.seed,
+        level: gaunt_sim::suite::FaultLevel::Hard,
+        snapshot_after: arguments.snapshot_after,
+    };
+    demo_command::run(options, settings.engine, settings.console).await
+}
+
+/// Opens the aggregators of the user's file, each with its own token.
+fn connect_contexts() -> gaunt_console::ContextConnection {
+    gaunt_console::ContextConnection::new(|context| {
+        let open = || -> anyhow::Result<AnswerSource> {
+            let token = match &context.token_file {
+                Some(file) => ack_command::read_token(Some(file.clone()))?,
+                None => None,
+            };
+            let client = AggregatorClient::new(&context.aggregator)?.with_token(token);
+            Ok(AnswerSource::Aggregator(client).with_streams())
+        };
+        let source = open().map_err(|error| format!("{error:#}"))?;
+        Ok(std::sync::Arc::new(source))
+    })
 }
 
 async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
@@ -243,8 +266,13 @@ fn recording_options(options: &cli::RecordArguments, period: Duration) -> record
 
 async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode> {
     let settings = Settings::load_file(options.config.as_deref())?;
-    let json = options.format == FormatArgument::Json;
+    let json = options.format == ExplainFormatArgument::Json;
     if let Some(folder) = options.flight_recorder {
+        let plain = [ExplainFormatArgument::Text, ExplainFormatArgument::Json];
+        anyhow::ensure!(
+            plain.contains(&options.format),
+            "--flight-recorder has the formats text and json"
+        );
         let address = choose_aggregator(options.aggregator, &settings);
         let is_named = address.named_by != AggregatorNamedBy::Default;
         let (aggregator, job) = (is_named.then_some(address), options.job);
@@ -265,7 +293,16 @@ async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode>
         }),
     };
     explain_command::run(
-        explain_command::ExplainOptions { finding: options.finding, from, json },
+        explain_command::ExplainOptions {
+            finding: options.finding,
+            from,
+            form: match options.format {
+                ExplainFormatArgument::Text => explain_command::ExplanationFormat::Text,
+                ExplainFormatArgument::Json => explain_command::ExplanationFormat::Json,
+                ExplainFormatArgument::Markdown => explain_command::ExplanationFormat::Markdown,
+                ExplainFormatArgument::Html => explain_command::ExplanationFormat::Html,
+            },
+        },
         settings.engine,
     )
     .await

@@ -3,6 +3,8 @@
 use gaunt_schema::{EvidenceContext, Finding, Severity, UnixMs, time::format_duration};
 use serde::{Deserialize, Serialize};
 
+use super::FindingContext;
+
 /// Everything known about one finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -24,6 +26,9 @@ pub struct Explanation {
     /// The newest of them, newest first.
     #[serde(default)]
     pub earlier: Vec<EarlierFinding>,
+    /// Owners, cost and nearby changes; none of an older aggregator or of the past.
+    #[serde(default)]
+    pub context: Option<FindingContext>,
 }
 
 /// An earlier finding of the same kind on the same entity.
@@ -117,6 +122,7 @@ mod tests {
             chain: None,
             earlier_count: 0,
             earlier: Vec::new(),
+            context: None,
         };
         assert_eq!(explanation.describe_repeats(), None);
         let closed = UnixMs(at.0 + 600_000);

@@ -3,7 +3,7 @@
 use gaunt_schema::UnixMs;
 use serde::{Deserialize, Serialize};
 
-use super::{Finding, FindingGroup};
+use super::{Finding, FindingContext, FindingGroup};
 
 /// All open findings, or the closed ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,4 +22,7 @@ pub struct FindingList {
     /// Groups of many open findings of one kind, worst group first.
     #[serde(default)]
     pub groups: Vec<FindingGroup>,
+    /// Owners, cost and nearby changes of the worst open findings, in their order; a bounded number.
+    #[serde(default)]
+    pub contexts: Vec<FindingContext>,
 }

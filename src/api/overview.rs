@@ -3,7 +3,7 @@
 use gaunt_schema::{GpuState, SanitizedText, UnixMs};
 use serde::{Deserialize, Serialize};
 
-use super::{Finding, FindingGroup, NodeLine};
+use super::{Finding, FindingContext, FindingGroup, FleetChange, NodeLine};
 
 /// Summary of the fleet at one time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,6 +35,12 @@ pub struct Overview {
     /// Groups of many findings of one kind, each counted completely; the worst groups first, a bounded number.
     #[serde(default)]
     pub groups: Vec<FindingGroup>,
+    /// Owners, cost and nearby changes of these findings, in their order; none of an older aggregator.
+    #[serde(default)]
+    pub contexts: Vec<FindingContext>,
+    /// Changes of the fleet within the span of the history of lost GPUs, oldest first; a bounded number.
+    #[serde(default)]
+    pub changes: Vec<FleetChange>,
     /// The state of every GPU.
     pub heat: HeatMap,
     /// The worst nodes, worst first; a bounded number.
@@ -103,6 +109,9 @@ pub struct LostGpuTime {
     pub unknown_gpus: u32,
     /// Cost per hour, if a price is set.
     pub cost_per_hour: Option<f64>,
+    /// Price of a GPU hour, if one is set.
+    #[serde(default)]
+    pub price_per_gpu_hour: Option<f64>,
     /// The currency of the price.
     pub currency: SanitizedText,
     /// Recent lost GPUs, oldest first; none where unknown.

@@ -34,3 +34,16 @@ pub enum ReportFormatArgument {
     /// Comma-separated values.
     Csv,
 }
+
+/// Output format of an explanation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExplainFormatArgument {
+    /// Plain columns.
+    Text,
+    /// One JSON object.
+    Json,
+    /// Markdown, for a ticket or a chat.
+    Markdown,
+    /// One page of HTML without references to anything else.
+    Html,
+}

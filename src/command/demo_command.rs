@@ -25,6 +25,9 @@ use gaunt_api::{Answer, Question};
 /// Scrape interval: once a second, as for real nodes.
 const PERIOD: Duration = Duration::from_secs(1);
 
+/// Price of a GPU hour where none is set, in US dollars: about that of a rented H100.
+const PRICE: f64 = 2.5;
+
 /// The console opens at most this long before the fault begins: the baseline is visible first, without a long wait.
 const LEAD: Duration = Duration::from_secs(15);
 
@@ -59,6 +62,7 @@ pub async fn run(
     let engine_options = gaunt_engine::EngineOptions {
         cluster: SanitizedText::new("demo"),
         period: PERIOD,
+        price_per_gpu_hour: engine_options.price_per_gpu_hour.or(Some(PRICE)),
         ..engine_options
     };
     let (after, scenario_run) = (options.snapshot_after, options.to_scenario_run());

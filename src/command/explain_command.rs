@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use gaunt_schema::FindingKind;
 
 use super::{AggregatorAddress, judge_command, snapshot_command};
-use gaunt_api::{Answer, Explanation, FindingList, Question};
+use gaunt_api::{API, Answer, Explanation, FindingList, FindingText, Question};
 
 /// Ids that are listed where a text matches none or several.
 const LISTED: usize = 12;
@@ -17,8 +17,21 @@ pub struct ExplainOptions {
     pub finding: Option<String>,
     /// Source of the finding.
     pub from: ExplainSource,
-    /// Print one JSON object instead of text.
-    pub json: bool,
+    /// Output form.
+    pub form: ExplanationFormat,
+}
+
+/// Output form of an explanation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExplanationFormat {
+    /// Plain columns.
+    Text,
+    /// One JSON object.
+    Json,
+    /// Markdown, for a ticket.
+    Markdown,
+    /// One page of HTML.
+    Html,
 }
 
 /// Source of a finding.
@@ -35,9 +48,11 @@ pub async fn run(
     options: ExplainOptions,
     engine_options: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<ExitCode> {
+    let mut link = None;
     let answer = match options.from {
         ExplainSource::Aggregator(address) => {
             let aggregator = address.build_client()?;
+            let base = address.url.trim_end_matches('/').to_owned();
             let ask = async |question| {
                 aggregator
                     .ask_question(&question)
@@ -50,6 +65,7 @@ pub async fn run(
                 &finding_list(&open),
                 &finding_list(&closed),
             )?;
+            link = base.contains("://").then(|| format!("{base}{API}/findings/{id}"));
             ask(Question::Finding(id)).await?
         }
         ExplainSource::Recording(recording) => {
@@ -69,10 +85,19 @@ pub async fn run(
         Answer::Refused(refusal) => anyhow::bail!("{refusal}"),
         _ => anyhow::bail!("unexpected answer: not an explanation"),
     };
-    let page = if options.json {
-        serde_json::to_string(explanation)? + "\n"
-    } else {
-        snapshot_command::render_explanation(explanation)
+    let text = FindingText {
+        finding: &explanation.finding,
+        at: explanation.at,
+        context: explanation.context.as_ref(),
+        explanation: Some(explanation),
+        link: link.as_deref(),
+        format: &snapshot_command::format_quantity,
+    };
+    let page = match options.form {
+        ExplanationFormat::Text => snapshot_command::render_explanation(explanation),
+        ExplanationFormat::Json => serde_json::to_string(explanation)? + "\n",
+        ExplanationFormat::Markdown => text.render_markdown(),
+        ExplanationFormat::Html => text.render_html(),
     };
     snapshot_command::print_page(&page)?;
     Ok(ExitCode::SUCCESS)

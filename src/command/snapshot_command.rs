@@ -28,6 +28,7 @@ mod table_output;
 mod text_columns;
 
 pub use question::SnapshotQuestion;
+pub(super) use text_columns::format_quantity;
 
 /// Default sampling time before a snapshot: a GPU enters a state after 5 s of consistent samples.
 pub const WATCH: Duration = Duration::from_secs(8);

@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use gaunt_schema::{SanitizedText, UnixMs};
 
-use super::{key_press::KeyPress, preferences::ConsolePreferences};
+use super::{
+    key_press::KeyPress,
+    preferences::ConsolePreferences,
+    user_config::{NotificationForm, plugin_key::PluginCommand},
+};
 use gaunt_api::{Answer, Question};
 
 /// An input of the console.
@@ -12,6 +16,8 @@ use gaunt_api::{Answer, Question};
 pub(crate) enum ConsoleAction {
     /// Key press.
     Key(KeyPress),
+    /// Key press with gaunt's own meaning, whatever the user bound it to.
+    OwnKey(KeyPress),
     /// Mouse event.
     Mouse(MouseEvent),
     /// The source answered a question.
@@ -68,6 +74,10 @@ pub(crate) enum KeyIntent {
     Filter,
     /// Open the command prompt.
     Command,
+    /// Search everything that has a name.
+    Search,
+    /// Show what waits for the item, or why it waits.
+    Relation,
     /// Sort by the column to the right.
     SortNext,
     /// Sort by the column to the left.
@@ -78,6 +88,8 @@ pub(crate) enum KeyIntent {
     Columns,
     /// Copy the item under the cursor.
     Copy,
+    /// Copy the finding as Markdown, for a ticket.
+    CopyMarkdown,
     /// Go back in time by one step.
     Earlier,
     /// Go forward in time by one step.
@@ -86,6 +98,10 @@ pub(crate) enum KeyIntent {
     MuchEarlier,
     /// Go forward in time by one minute.
     MuchLater,
+    /// Go back in time to the previous mark.
+    PreviousMark,
+    /// Go forward in time to the next mark.
+    NextMark,
     /// Return to the present.
     Now,
     /// Change the grouping of the heat map.
@@ -127,6 +143,14 @@ pub(crate) enum ConsoleEffect {
     Ask(Vec<Question>),
     /// Acknowledge findings with a note, or withdraw their acknowledgements without one.
     Acknowledge(Vec<SanitizedText>, Option<String>),
+    /// Act as if a key was pressed, with gaunt's own meaning.
+    Press(KeyPress),
+    /// Run a program of the user.
+    Run(PluginCommand),
+    /// Open the aggregator of this name in the user's file.
+    OpenContext(String),
+    /// Tell the terminal about a new critical finding, in these words.
+    Notify(NotificationForm, SanitizedText),
     /// Copy a text to the clipboard of the terminal.
     Copy(String),
     /// Write a text to a new file.

@@ -1,6 +1,8 @@
 //! The source of the console's answers: an engine in this process, or an aggregator over HTTP.
 
-use std::{pin::Pin, sync::Arc};
+use std::{fmt, pin::Pin, sync::Arc};
+
+use super::user_config::ContextAddress;
 
 use gaunt_api::{Answer, FindingAction, Question};
 
@@ -21,6 +23,34 @@ pub trait ConsoleSource: Send + Sync {
     /// Number of moves from one of several equal sources to another, and the last one in words; none before the first.
     fn last_move(&self) -> Option<(u64, Arc<str>)> {
         None
+    }
+}
+
+/// Opens the aggregators that the user's file names.
+#[derive(Clone)]
+pub struct ContextConnection(OpenContextFn);
+
+/// Opens one aggregator, or returns why that is impossible.
+type OpenContextFn =
+    Arc<dyn Fn(&ContextAddress) -> Result<Arc<dyn ConsoleSource>, String> + Send + Sync>;
+
+impl ContextConnection {
+    /// Creates one from what opens an aggregator.
+    pub fn new(
+        open: impl Fn(&ContextAddress) -> Result<Arc<dyn ConsoleSource>, String> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(open))
+    }
+
+    /// Opens an aggregator.
+    pub(crate) fn open(&self, address: &ContextAddress) -> Result<Arc<dyn ConsoleSource>, String> {
+        (self.0)(address)
+    }
+}
+
+impl fmt::Debug for ContextConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ContextConnection")
     }
 }
 

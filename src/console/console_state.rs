@@ -19,11 +19,15 @@ use super::{
     preferences::ConsolePreferences,
     prompt::{self, Prompt},
     screen::Screen,
+    search_match::SearchState,
+    time_marks::TimeMark,
+    user_config::{UserConfig, plugin_key::PluginCommand},
 };
 use crate::ReplayProgress;
 use gaunt_api::{
-    AlertList, AnswerTable, Explanation, FabricMatrix, Finding, FindingList, JobDetail, NodeDetail,
-    NodeList, Overview, ProbeMatrix, Question, Refusal, Subject, SubjectField, TelemetryCoverage,
+    AlertList, AnswerTable, Explanation, FabricMatrix, Finding, FindingContext, FindingList,
+    JobDetail, NodeDetail, NodeList, Overview, ProbeMatrix, Question, Refusal, Subject,
+    SubjectField, TelemetryCoverage,
 };
 
 /// Maximum length of the back stack; the oldest screens are dropped first.
@@ -58,6 +62,8 @@ pub(crate) struct ConsoleState {
     pub(crate) source: Option<SanitizedText>,
     /// The instant of the past that is shown; none for the present.
     pub(crate) past_instant: Option<UnixMs>,
+    /// What happened in the last minutes, oldest first, as of the newest present that was shown.
+    pub(crate) marks: Vec<TimeMark>,
     /// The oldest instant of the history, as the source reported it last.
     pub(super) history_start: Option<UnixMs>,
     /// When the source's present was last seen by the console's clock, and its value; none before the first view of
@@ -85,8 +91,14 @@ pub(crate) struct ConsoleState {
     pub(crate) prompt: Option<Prompt>,
     /// Lines entered earlier.
     pub(super) prompt_history: prompt::PromptHistory,
+    /// Matches of the open search.
+    pub(crate) search: SearchState,
     /// Result of the last operation, shown until its expiry.
     pub(crate) message: Option<StatusMessage>,
+    /// The user's own file.
+    pub(crate) config: UserConfig,
+    /// Whether nothing outside the console may be reached: no files, no programs, no other aggregator.
+    pub(crate) restriction: Restriction,
     /// The user's saved preferences.
     pub(crate) preferences: ConsolePreferences,
     /// Critical findings seen so far; none before the first answer.
@@ -200,6 +212,8 @@ pub(crate) struct LatestAnswers {
     pub(crate) tables: [Option<Arc<AnswerTable>>; Subject::ALL.len()],
     /// All jobs, for the users screen.
     pub(crate) users: Option<Arc<AnswerTable>>,
+    /// Names of all ports, for the search, and when they arrived.
+    pub(crate) search_ports: Option<(UnixMs, Arc<AnswerTable>)>,
     /// The GPU field that colours the heat map, its values, and when they arrived.
     pub(crate) tint: Option<(&'static SubjectField, UnixMs, Arc<AnswerTable>)>,
     /// Leaf and rack of every node, and when they arrived.
@@ -234,10 +248,27 @@ pub(crate) struct ConfirmDialog {
     pub(crate) question: SanitizedText,
     /// Label of the confirming key.
     pub(crate) yes: &'static str,
-    /// Affected findings.
-    pub(crate) findings: Vec<SanitizedText>,
-    /// Note of the acknowledgement; none to withdraw it.
-    pub(crate) note: Option<String>,
+    /// The operation.
+    pub(crate) operation: ConfirmedOperation,
+}
+
+/// Operation that runs once the user confirms it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ConfirmedOperation {
+    /// Acknowledges these findings with a note, or withdraws their acknowledgements without one.
+    Acknowledge(Vec<SanitizedText>, Option<String>),
+    /// Runs a program.
+    Run(PluginCommand),
+}
+
+/// What the console may not do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Restriction {
+    /// No file is written but the saved preferences, no program is run, no other aggregator is opened, and the console is
+    /// not suspended.
+    pub(crate) confined: bool,
+    /// Nothing is copied to the clipboard of the terminal.
+    pub(crate) no_copy: bool,
 }
 
 /// Result of an operation.
@@ -313,6 +344,7 @@ impl ConsoleState {
             entered: now,
             source: source.map(SanitizedText::new),
             past_instant: None,
+            marks: Vec::new(),
             history_start: None,
             last_present: None,
             panel: OverviewPanel::default(),
@@ -326,7 +358,10 @@ impl ConsoleState {
             confirm: None,
             prompt: None,
             prompt_history: prompt::PromptHistory::default(),
+            search: SearchState::default(),
             message: None,
+            config: UserConfig::default(),
+            restriction: Restriction::default(),
             preferences,
             seen_critical: None,
             scroll: 0,
@@ -334,6 +369,21 @@ impl ConsoleState {
             now,
             replay: None,
         }
+    }
+
+    /// Applies the user's own file; columns that were saved later in the console take precedence.
+    pub(crate) fn apply_config(&mut self, config: UserConfig, restriction: Restriction) {
+        for (list, subject) in self.lists.iter_mut().zip(Subject::ALL) {
+            let saved = self.preferences.columns.contains_key(subject.as_str());
+            if let Some(columns) = config.columns.get(subject.as_str()).filter(|_| !saved) {
+                // The columns were checked when the file was read.
+                _ = list.choose_columns(columns);
+            }
+        }
+        if let Some(errors) = config.describe_errors() {
+            self.show_message(false, &errors);
+        }
+        (self.config, self.restriction) = (config, restriction);
     }
 
     /// Shows a message for a limited time.
@@ -382,6 +432,15 @@ impl ConsoleState {
     pub(crate) fn heat_node(&self) -> Option<&SanitizedText> {
         let nodes = &self.data.overview.as_deref()?.heat.nodes;
         nodes.get(self.cursors.of(HEAT_CURSOR).row_index(nodes.len(), |at| &nodes[at]))
+    }
+
+    /// Returns the owners, the cost and the nearby changes of a finding, from the newest answer about it.
+    pub(crate) fn finding_context(&self, id: &str) -> Option<&FindingContext> {
+        let explained = self.data.explained.as_deref();
+        let explained = explained.and_then(|explanation| explanation.context.as_ref());
+        let listed = self.data.findings.iter().flat_map(|list| &list.contexts);
+        let worst = self.data.overview.iter().flat_map(|overview| &overview.contexts);
+        explained.into_iter().chain(listed).chain(worst).find(|context| context.id == id)
     }
 
     /// Returns the Alertmanager status of findings, if it is known and the present is shown.

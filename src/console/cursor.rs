@@ -1,5 +1,7 @@
 //! Cursor in a list that follows its row when the list is sorted again.
 
+use std::ops::Range;
+
 /// Position in a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RowCursor {
@@ -61,6 +63,40 @@ pub(crate) fn first_visible_row(at: usize, count: usize, height: usize) -> usize
     centred.min(count.saturating_sub(height))
 }
 
+/// Returns the rows to show in `available` lines, of which the row `at` is one; each of the `count` rows has its own
+/// number of lines. Only rows near `at` are measured.
+pub(crate) fn visible_rows(
+    count: usize,
+    at: usize,
+    available: usize,
+    height_of: impl Fn(usize) -> usize,
+) -> Range<usize> {
+    if count == 0 {
+        return 0..0;
+    }
+    let at = at.min(count - 1);
+    let mut visible = at..at + 1;
+    let mut used = height_of(at);
+    let measure = |row: Option<usize>| row.filter(|row| *row < count).map(&height_of);
+    let mut before = measure(visible.start.checked_sub(1));
+    let mut after = measure(Some(visible.end));
+    loop {
+        let fits = |height: Option<usize>| height.is_some_and(|more| used + more <= available);
+        let is_centred = at - visible.start < visible.end - at;
+        if fits(before) && (is_centred || !fits(after)) {
+            visible.start -= 1;
+            used += before.unwrap_or(0);
+            before = measure(visible.start.checked_sub(1));
+        } else if fits(after) {
+            visible.end += 1;
+            used += after.unwrap_or(0);
+            after = measure(Some(visible.end));
+        } else {
+            return visible;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,5 +131,21 @@ mod tests {
         assert_eq!(first_visible_row(50, 100, 10), 45);
         assert_eq!(first_visible_row(99, 100, 10), 90);
         assert_eq!(first_visible_row(3, 4, 10), 0);
+    }
+
+    #[test]
+    fn visible_rows_include_the_cursor_and_fill_the_lines() {
+        let heights = [1, 2, 2, 1, 2, 2, 1, 2];
+        assert_eq!(visible_rows(8, 0, 5, |row| heights[row]), 0..3);
+        assert_eq!(visible_rows(8, 7, 5, |row| heights[row]), 5..8);
+        for at in 0..heights.len() {
+            for available in 2..14 {
+                let visible = visible_rows(8, at, available, |row| heights[row]);
+                let used: usize = heights[visible.clone()].iter().sum();
+                assert!(visible.contains(&at), "{at} of {visible:?}");
+                assert!((available - 1..=available).contains(&used.min(13)), "{visible:?}");
+            }
+        }
+        assert_eq!(visible_rows(0, 0, 5, |_| 1), 0..0);
     }
 }

@@ -217,19 +217,41 @@ pub(crate) fn align_right(text: &str, columns: usize) -> String {
 pub(crate) fn wrap_text(text: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(8);
     let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let word = truncate_text(word, columns);
+    // A number stays with its percent sign.
+    let joined = text.contains(" %").then(|| text.replace(" %", "\u{a0}%"));
+    let text = joined.as_deref().unwrap_or(text);
+    let words = text.split(|c: char| c.is_whitespace() && c != '\u{a0}');
+    for word in words.filter(|word| !word.is_empty()).flat_map(|word| split_word(word, columns)) {
         let line = lines.last_mut().filter(|line| !line.is_empty());
         match line {
-            Some(line) if text_width(line) + 1 + text_width(&word) <= columns => {
+            Some(line) if text_width(line) + 1 + text_width(word) <= columns => {
                 line.push(' ');
-                line.push_str(&word);
+                line.push_str(word);
             }
-            Some(_) => lines.push(word),
-            None => lines.last_mut().unwrap_or(&mut String::new()).push_str(&word),
+            Some(_) => lines.push(word.to_owned()),
+            None => lines.last_mut().unwrap_or(&mut String::new()).push_str(word),
         }
     }
+    for line in lines.iter_mut().filter(|line| line.contains('\u{a0}')) {
+        *line = line.replace('\u{a0}', " ");
+    }
     lines
+}
+
+/// Splits a word that is wider than `columns` into pieces of at most that width.
+fn split_word(word: &str, columns: usize) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let (mut start, mut used) = (0, 0);
+    for (at, character) in word.char_indices() {
+        let wide = character.width().unwrap_or(0);
+        if used + wide > columns && at > start {
+            pieces.push(&word[start..at]);
+            (start, used) = (at, 0);
+        }
+        used += wide;
+    }
+    pieces.push(&word[start..]);
+    pieces
 }
 
 #[cfg(test)]
@@ -312,6 +334,7 @@ mod tests {
     fn sentences_are_wrapped_at_spaces() {
         assert_eq!(wrap_text("one two three", 8), ["one two", "three"]);
         assert_eq!(wrap_text("", 8), [""]);
-        assert_eq!(wrap_text("averyveryverylongword", 10), ["averyvery…"]);
+        assert_eq!(wrap_text("pressure 34 %, limit 8 %", 13), ["pressure", "34 %, limit", "8 %"]);
+        assert_eq!(wrap_text("averyveryverylongword", 10), ["averyveryv", "erylongwor", "d"]);
     }
 }

@@ -56,7 +56,8 @@ impl<'a> FindingRow<'a> {
         }
     }
 
-    const fn finding_count(self) -> usize {
+    /// Returns how many findings the row represents.
+    pub(crate) const fn finding_count(self) -> usize {
         match self {
             Self::Single(_) | Self::Member(_) => 1,
             Self::Group { group, .. } => group.members.len(),
@@ -117,10 +118,10 @@ impl ConsoleState {
     }
 }
 
-/// Returns the title of a group of findings.
-pub(crate) fn group_title(group: &FindingGroup) -> SanitizedText {
+/// Returns the title of a group of findings, `with_gpus` if the lost GPUs are not shown beside it.
+pub(crate) fn group_title(group: &FindingGroup, with_gpus: bool) -> SanitizedText {
     let cost = group.lost_gpus;
-    let gpus = (cost > 0.0).then(|| super::display_text::format_gpu_count(cost));
+    let gpus = (with_gpus && cost > 0.0).then(|| super::display_text::format_gpu_count(cost));
     let (acknowledged, all) = (group.acknowledged as usize, group.members.len());
     let acknowledged = if acknowledged == 0 || acknowledged == all {
         String::new()

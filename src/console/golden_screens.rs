@@ -27,7 +27,9 @@ mod golden_lists;
 mod grouped_findings;
 mod key_sequences;
 mod narrow_screens;
+mod search_screens;
 mod stale_rows;
+mod user_file;
 
 /// Terminal sizes at which every screen is tested.
 const SIZES: [(u16, u16); 3] = [(80, 24), (160, 48), (240, 60)];
@@ -134,7 +136,8 @@ fn buffer_lines(buffer: &Buffer) -> Vec<String> {
 
 fn findings_answer() -> Answer {
     let findings = vec![sample_answers::port_down_finding(), sample_answers::starved_finding()];
-    Answer::Findings(Arc::new(FindingList { at: AT, findings, ..FindingList::default() }))
+    let contexts = sample_answers::finding_contexts();
+    Answer::Findings(Arc::new(FindingList { at: AT, findings, contexts, ..FindingList::default() }))
 }
 
 #[test]
@@ -449,7 +452,7 @@ fn cursor_is_highlighted_only_at_its_row() {
     let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
     screen_frame::draw(&mut buffer, &console.state, theme);
     let reversed = (0..24).filter(|&y| buffer[(10, y)].modifier.contains(Modifier::REVERSED));
-    assert_eq!(reversed.collect::<Vec<_>>(), [9], "only the second finding is selected");
+    assert_eq!(reversed.collect::<Vec<_>>(), [11], "only the second finding is selected");
 }
 
 #[test]

@@ -9,15 +9,13 @@ use std::{
 };
 
 use gaunt_schema::{SanitizedText, UnixMs};
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    time::{MissedTickBehavior, interval, sleep_until},
-};
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use gaunt_api::{Answer, Question};
 
 mod acknowledge_findings;
 mod action;
+mod console_signals;
 mod console_source;
 mod console_state;
 mod csv_export;
@@ -26,6 +24,7 @@ mod cursor_rows;
 mod display_text;
 mod evidence_history;
 mod fabric_map;
+mod fabric_peers;
 mod failed_questions;
 mod finding_list_rows;
 mod freshness;
@@ -35,6 +34,7 @@ mod keymap;
 mod list_state;
 mod node_events;
 mod pair_matrix;
+mod plugin_runner;
 mod preferences;
 mod prompt;
 mod prompt_commands;
@@ -45,9 +45,13 @@ mod screen;
 mod screen_frame;
 mod screen_view;
 mod screens;
+mod search_index;
+mod search_match;
 mod terminal;
 mod theme;
+mod time_marks;
 mod update;
+mod user_config;
 mod user_totals;
 mod view;
 mod widget;
@@ -60,14 +64,18 @@ mod panic_restore_test;
 mod sample_answers;
 use acknowledge_findings::{PendingAcknowledgement, acknowledge_findings, await_acknowledgement};
 use action::{ConsoleAction, ConsoleEffect};
-pub use console_source::{ConsoleSource, PendingAnswer, SourceError};
-use console_state::ConsoleState;
+use console_signals::{ConsoleSignals, SignalEvent};
+pub use console_source::{ConsoleSource, ContextConnection, PendingAnswer, SourceError};
+use console_state::{ConsoleState, Restriction};
+use plugin_runner::RunningPlugin;
 use question_queue::QuestionQueues;
 pub use replay_control::{ReplayControl, ReplayProgress};
 use screens::view_of;
 use terminal::{InputEvent, TerminalInput, TerminalSession};
 use theme::Theme;
 pub use theme::{ColourDepth, GlyphSet, Palette};
+pub use user_config::ContextAddress;
+use user_config::{UserConfig, plugin_key::PluginCommand};
 
 /// Options of the console.
 #[derive(Clone, Debug)]
@@ -82,6 +90,13 @@ pub struct ConsoleOptions {
     pub palette: Palette,
     /// Controls of the replay, if the source is a replay; `z` pauses it.
     pub player: Option<ReplayControl>,
+    /// Whether the console writes no file but its preferences, runs no program, opens no other aggregator, and is not
+    /// suspended.
+    pub restricted: bool,
+    /// Whether it may copy to the terminal's clipboard in restricted mode.
+    pub restricted_copy: bool,
+    /// Opens the aggregators of the user's file; none if the source cannot be changed.
+    pub contexts: Option<ContextConnection>,
 }
 
 impl Default for ConsoleOptions {
@@ -92,6 +107,9 @@ impl Default for ConsoleOptions {
             glyphs: GlyphSet::Auto,
             palette: Palette::default(),
             player: None,
+            restricted: false,
+            restricted_copy: false,
+            contexts: None,
         }
     }
 }
@@ -143,14 +161,20 @@ struct ConsoleApp {
     palette: Palette,
     preferences_path: Option<PathBuf>,
     player: Option<ReplayControl>,
+    contexts: Option<ContextConnection>,
     terminal: TerminalSession,
-    input: TerminalInput,
+    /// None while a program of the user has the terminal.
+    input: Option<TerminalInput>,
     state: ConsoleState,
     questions: QuestionQueues,
     /// The acknowledgement in progress, at most one at a time.
     acknowledging: Option<PendingAcknowledgement>,
     /// Number of moves between equal sources that were shown.
     moves_shown: u64,
+    /// The program of the user that runs in the background, at most one at a time.
+    running: Option<RunningPlugin>,
+    /// The program of the user that is to run in the terminal next.
+    foreground: Option<PluginCommand>,
     /// Whether the screen needs a redraw.
     changed: bool,
     /// Whether a key press waits for its frame.
@@ -168,18 +192,29 @@ impl ConsoleApp {
         let theme = Theme::new(options.colour, options.glyphs, environment);
         let path = preferences::preferences_path(environment);
         let saved = path.as_deref().map(preferences::load_preferences).unwrap_or_default();
-        let state = ConsoleState::new(source.display_address(), unix_now(), saved);
+        let mut state = ConsoleState::new(source.display_address(), unix_now(), saved);
+        let restriction = Restriction {
+            confined: options.restricted,
+            no_copy: options.restricted && !options.restricted_copy,
+        };
+        let config_path = user_config::config_path(environment);
+        let mut config = UserConfig::load(config_path, options.restricted);
+        prompt_commands::check_aliases(&mut config);
+        state.apply_config(config, restriction);
         Ok(Self {
             player: options.player.clone(),
             theme,
             palette: options.palette,
             preferences_path: path,
+            contexts: options.contexts.clone(),
             terminal: TerminalSession::open_terminal()?,
-            input: TerminalInput::open_input()?,
+            input: Some(TerminalInput::open_input()?),
             state,
             questions: QuestionQueues::default(),
             acknowledging: None,
             moves_shown: 0,
+            running: None,
+            foreground: None,
             changed: true,
             urgent: true,
             drawn: None,
@@ -204,10 +239,10 @@ impl ConsoleApp {
             }
             let mut actions = VecDeque::new();
             tokio::select! {
-                pressed = self.input.next() => {
+                pressed = next_input(&mut self.input) => {
                     self.urgent = true;
                     // Handle all queued keys at once: one frame for all of them.
-                    let more = std::iter::from_fn(|| self.input.try_next());
+                    let more = std::iter::from_fn(|| self.input.as_mut()?.try_next());
                     for pressed in std::iter::once(pressed).chain(more) {
                         match pressed {
                             InputEvent::HungUp => return Ok(()),
@@ -217,7 +252,8 @@ impl ConsoleApp {
                     }
                 }
                 signal = signals.next() => match signal {
-                    SignalEvent::End => return Ok(()),
+                    SignalEvent::End | SignalEvent::Interrupt => return Ok(()),
+                    SignalEvent::Stop if self.state.restriction.confined => {}
                     SignalEvent::Resized => self.changed = true,
                     SignalEvent::Stop => self.suspend_console()?,
                     SignalEvent::Continued => {
@@ -233,6 +269,10 @@ impl ConsoleApp {
                     self.acknowledging = None;
                     self.show_result(done);
                 }
+                done = plugin_runner::await_plugin(&mut self.running) => {
+                    self.running = None;
+                    self.show_result(done);
+                }
                 _ = ticks.tick() => actions.push_back(ConsoleAction::Tick(unix_now())),
                 () = sleep_until(due.into()), if self.changed && due > Instant::now() => {}
                 () = self.terminal.wait_until_ready(), if self.changed && !self.terminal.is_ready() => {}
@@ -241,6 +281,11 @@ impl ConsoleApp {
                 if self.handle_action(action)? {
                     return Ok(());
                 }
+            }
+            if let Some(command) = self.foreground.take()
+                && self.run_foreground(&command, &mut signals).await?
+            {
+                return Ok(());
             }
         }
     }
@@ -255,7 +300,10 @@ impl ConsoleApp {
     fn draw(&mut self) -> Result<(), ConsoleError> {
         let begun = Instant::now();
         let chosen = self.state.preferences.theme.as_deref().and_then(Palette::parse);
-        let theme = self.theme.with_palette(chosen.unwrap_or(self.palette));
+        let file = self.state.config.theme.filter(|_| chosen.is_none());
+        let palette = chosen.or(file.map(|theme| theme.palette)).unwrap_or(self.palette);
+        let colours = file.and_then(|theme| theme.colours);
+        let theme = self.theme.with_palette(palette).with_colours(colours);
         let (state, mut layout) = (&self.state, None);
         let bytes =
             self.terminal.draw(|buffer| layout = Some(screen_frame::draw(buffer, state, theme)))?;
@@ -294,9 +342,19 @@ impl ConsoleApp {
                 ConsoleEffect::SeekReplay(to) => self.control_replay(|player| player.seek_to(to)),
                 ConsoleEffect::Bell => self.terminal.ring_bell()?,
                 ConsoleEffect::Mouse(ours) => self.terminal.capture_mouse(ours)?,
+                ConsoleEffect::Notify(form, text) => self.terminal.notify(form, &text)?,
+                ConsoleEffect::Press(key) => {
+                    if self.handle_action(ConsoleAction::OwnKey(key))? {
+                        return Ok(true);
+                    }
+                }
+                ConsoleEffect::Run(command) => self.run_plugin(command),
+                ConsoleEffect::OpenContext(name) => self.open_context(&name),
                 ConsoleEffect::Copy(text) => {
                     self.terminal.copy_to_clipboard(&text)?;
-                    self.show_result(Ok(format!("copied: {text}")));
+                    let lines = text.lines().count();
+                    let what = if lines > 1 { format!("{lines} lines") } else { text };
+                    self.show_result(Ok(format!("copied: {what}")));
                 }
                 ConsoleEffect::SavePreferences(choices) => {
                     if let Some(path) = &self.preferences_path
@@ -333,6 +391,61 @@ impl ConsoleApp {
         }
     }
 
+    /// Runs a program of the user: in the background, or in the terminal as soon as the actions are handled.
+    fn run_plugin(&mut self, command: PluginCommand) {
+        if !command.background {
+            self.foreground = Some(command);
+        } else if self.running.is_some() {
+            self.show_result(Err("the last program still runs".to_owned()));
+        } else {
+            self.running = Some(plugin_runner::start_background(command));
+        }
+    }
+
+    /// Makes way for a program in the terminal until it ends. Returns whether the console ends.
+    async fn run_foreground(
+        &mut self,
+        command: &PluginCommand,
+        signals: &mut ConsoleSignals,
+    ) -> Result<bool, ConsoleError> {
+        if let Some(input) = self.input.take() {
+            input.close();
+        }
+        self.terminal.release_terminal();
+        let result = plugin_runner::run_foreground(command, signals).await;
+        self.terminal.take_terminal()?;
+        self.input = Some(TerminalInput::open_input()?);
+        let ends = result.is_none();
+        if let Some(result) = result {
+            self.show_result(result);
+        }
+        self.changed = true;
+        Ok(ends)
+    }
+
+    /// Changes to another aggregator of the user's file; on an error the present one stays.
+    fn open_context(&mut self, name: &str) {
+        let opened = match (&self.contexts, self.state.config.contexts.get(name)) {
+            (Some(connection), Some(address)) => connection.open(address),
+            (None, _) => Err("this console cannot change its source".to_owned()),
+            (_, None) => Err(format!("{name} is not in [contexts]")),
+        };
+        match opened {
+            Ok(source) => {
+                let address = source.display_address();
+                let preferences = self.state.preferences.clone();
+                let mut state = ConsoleState::new(address, unix_now(), preferences);
+                state.apply_config(self.state.config.clone(), self.state.restriction);
+                (self.source, self.state) = (source, state);
+                (self.questions, self.acknowledging) = (QuestionQueues::default(), None);
+                let shown = view_of(&self.state.screen);
+                self.questions.enqueue_questions(shown.all_questions(&self.state));
+                self.show_result(Ok(format!("context {name}")));
+            }
+            Err(why) => self.show_result(Err(format!("context {name}: {why}"))),
+        }
+    }
+
     /// Applies `how` to the replay controls, if the source is a replay.
     fn control_replay(&mut self, how: impl FnOnce(&ReplayControl)) {
         self.state.replay = self.player.as_ref().map(|player| {
@@ -360,6 +473,14 @@ impl ConsoleApp {
     }
 }
 
+/// Waits for the next input event; without the terminal there is none.
+async fn next_input(input: &mut Option<TerminalInput>) -> InputEvent {
+    match input {
+        Some(input) => input.next().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Converts an answer to an action; a closed engine never answers again.
 fn answer_to_action(
     question: Question,
@@ -380,53 +501,4 @@ fn answer_to_action(
 fn unix_now() -> UnixMs {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMs(since.as_millis() as i64)
-}
-
-/// A signal from the operating system.
-enum SignalEvent {
-    /// Terminate.
-    End,
-    /// The terminal size changed.
-    Resized,
-    /// Stop until continued.
-    Stop,
-    /// Continued after a stop.
-    Continued,
-}
-
-/// The signals that the console handles.
-struct ConsoleSignals {
-    terminate: Signal,
-    interrupt: Signal,
-    quit: Signal,
-    hang_up: Signal,
-    resize: Signal,
-    stop: Signal,
-    resume: Signal,
-}
-
-impl ConsoleSignals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            quit: signal(SignalKind::quit())?,
-            hang_up: signal(SignalKind::hangup())?,
-            resize: signal(SignalKind::window_change())?,
-            stop: signal(SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw()))?,
-            resume: signal(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?,
-        })
-    }
-
-    async fn next(&mut self) -> SignalEvent {
-        tokio::select! {
-            _ = self.terminate.recv() => SignalEvent::End,
-            _ = self.interrupt.recv() => SignalEvent::End,
-            _ = self.quit.recv() => SignalEvent::End,
-            _ = self.hang_up.recv() => SignalEvent::End,
-            _ = self.resize.recv() => SignalEvent::Resized,
-            _ = self.stop.recv() => SignalEvent::Stop,
-            _ = self.resume.recv() => SignalEvent::Continued,
-        }
-    }
 }

@@ -247,7 +247,7 @@ pub(crate) const fn identity_fields(subject: Subject) -> &'static [&'static str]
 
 const fn default_sort(subject: Subject) -> Option<&'static str> {
     match subject {
-        Subject::Jobs => Some("lost"),
+        Subject::Jobs | Subject::Gpus => Some("lost"),
         Subject::Ports => Some("load"),
         Subject::Processes => Some("memory"),
         _ => None,

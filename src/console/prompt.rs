@@ -15,8 +15,12 @@ pub(crate) enum PromptKind {
     Filter(Subject),
     /// Command.
     Command,
+    /// Search over everything that has a name.
+    Search,
     /// Note on findings, and their common name.
     Note(Vec<SanitizedText>, SanitizedText),
+    /// Text for a plug-in of the user, by its number, and what is asked.
+    PluginInput(usize, SanitizedText),
 }
 
 /// State of the open prompt.
@@ -85,7 +89,7 @@ impl PromptHistory {
         match asks {
             PromptKind::Filter(_) => &self.filters,
             PromptKind::Command => &self.commands,
-            PromptKind::Note(..) => &[],
+            PromptKind::Note(..) | PromptKind::Search | PromptKind::PluginInput(..) => &[],
         }
     }
 
@@ -94,7 +98,7 @@ impl PromptHistory {
         let lines = match asks {
             PromptKind::Filter(_) => &mut self.filters,
             PromptKind::Command => &mut self.commands,
-            PromptKind::Note(..) => return,
+            PromptKind::Note(..) | PromptKind::Search | PromptKind::PluginInput(..) => return,
         };
         if line.is_empty() {
             return;

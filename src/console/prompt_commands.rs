@@ -1,10 +1,13 @@
 //! Commands of the `:` prompt: one table for parsing, completion and help.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use gaunt_schema::UnixMs;
 
-use super::{csv_export::ExportFormat, screen::Screen, screens, theme::Palette};
+use super::{
+    csv_export::ExportFormat, key_press::KeyPress, screen::Screen, screens, theme::Palette,
+    user_config::UserConfig,
+};
 use gaunt_api::TimeParam;
 
 /// Parsed command.
@@ -14,8 +17,8 @@ pub(crate) enum PromptCommand {
     OpenScreen(Screen),
     /// Show an instant of the past; none for the present.
     ShowInstant(Option<TimeArgument>),
-    /// Change the palette.
-    Theme(Palette),
+    /// Change the palette; none for that of the user's file or the settings.
+    Theme(Option<Palette>),
     /// Export the shown rows to a file.
     Write(ExportFormat, PathBuf),
     /// Choose columns.
@@ -26,6 +29,10 @@ pub(crate) enum PromptCommand {
     Filter(String),
     /// Colour the heat map by a GPU field; none for GPU states.
     Colour(Option<String>),
+    /// Open the aggregator of a name in the user's file; none to list them.
+    Context(String),
+    /// Act as a key.
+    Key(KeyPress),
     /// Capture or release the mouse.
     Mouse(bool),
     /// Show the help screen.
@@ -44,15 +51,17 @@ pub(crate) enum TimeArgument {
 }
 
 /// Commands that do not open a screen: name, argument, description.
-const COMMANDS: [(&str, &str, &str); 11] = [
+const COMMANDS: [(&str, &str, &str); 13] = [
     ("at", "-20m | 12:03 | now", "show a past time"),
     ("live", "", "return to now"),
     ("filter", "FILTER", "filter rows, as with /"),
     ("sort", "FIELD [desc]", "sort rows"),
     ("columns", "FIELD,…", "choose columns; none: default columns"),
     ("colour", "state | FIELD", "colour of the heat map"),
-    ("theme", "NAME", "dark, light, contrast or colourblind"),
+    ("theme", "NAME", "dark, light, contrast, colourblind, file"),
     ("write", "csv|json FILE", "write the rows to a new file"),
+    ("ctx", "NAME", "aggregator of your config.toml"),
+    ("key", "KEY", "act as a key, for bindings"),
     ("mouse", "on | off", "off: the terminal uses the mouse"),
     ("help", "", "keys of this screen"),
     ("quit", "", "quit"),
@@ -107,6 +116,26 @@ fn instant_today(now: UnixMs, second: i64) -> UnixMs {
     UnixMs(now.0.div_euclid(day) * day + second * 1_000)
 }
 
+/// Returns whether a word is a command.
+pub(crate) fn is_command(word: &str) -> bool {
+    let more = ["now", "color", "q", "exit"];
+    more.contains(&word)
+        || screens::screen_commands().any(|command| command.word == word)
+        || COMMANDS.iter().any(|(known, ..)| *known == word)
+}
+
+/// Drops aliases that are commands, with an error for each.
+pub(crate) fn check_aliases(config: &mut UserConfig) {
+    let (kept, commands) =
+        std::mem::take(&mut config.aliases).into_iter().partition(|(word, _)| !is_command(word));
+    config.aliases = kept;
+    let commands: BTreeMap<String, String> = commands;
+    let errors = commands
+        .into_keys()
+        .map(|word| format!("aliases.{word}: is a command of gaunt; choose another name"));
+    config.errors.extend(errors);
+}
+
 /// Parses a command line, or returns why it is invalid.
 pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -130,9 +159,10 @@ pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
         "columns" => PromptCommand::Columns(rest.to_owned()),
         "colour" | "color" if rest == "state" || rest.is_empty() => PromptCommand::Colour(None),
         "colour" | "color" => PromptCommand::Colour(Some(rest.to_owned())),
-        "theme" => PromptCommand::Theme(Palette::parse(rest).ok_or_else(|| {
-            format!("unknown theme; use {}", Palette::ALL.map(Palette::as_str).join(", "))
-        })?),
+        "theme" if rest == "file" => PromptCommand::Theme(None),
+        "theme" => PromptCommand::Theme(Some(Palette::parse(rest).ok_or_else(|| {
+            format!("unknown theme; use {}, file", Palette::ALL.map(Palette::as_str).join(", "))
+        })?)),
         "write" => {
             let (form, path) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
             let form = match form {
@@ -145,6 +175,13 @@ pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
                 path => PromptCommand::Write(form, PathBuf::from(path)),
             }
         }
+        "ctx" => {
+            PromptCommand::Context(needs("a name of [contexts] in your config.toml")?.to_owned())
+        }
+        "key" => PromptCommand::Key(
+            KeyPress::parse(needs("a key, such as Enter or Ctrl-F")?)
+                .ok_or_else(|| format!("{rest} is not a key; use such as Enter, Ctrl-F or x"))?,
+        ),
         "mouse" => PromptCommand::Mouse(match rest {
             "on" => true,
             "off" => false,
@@ -175,11 +212,13 @@ mod tests {
             ("live", PromptCommand::ShowInstant(None)),
             ("at now", PromptCommand::ShowInstant(None)),
             ("at 12:03", PromptCommand::ShowInstant(Some(TimeArgument::Clock(43_380)))),
-            ("theme light", PromptCommand::Theme(Palette::Light)),
+            ("theme light", PromptCommand::Theme(Some(Palette::Light))),
             ("write csv a b.csv", PromptCommand::Write(ExportFormat::Csv, "a b.csv".into())),
             ("columns", PromptCommand::Columns(String::new())),
             ("colour power", PromptCommand::Colour(Some("power".into()))),
             ("mouse off", PromptCommand::Mouse(false)),
+            ("ctx prod-a", PromptCommand::Context("prod-a".into())),
+            ("key PgDn", PromptCommand::Key(KeyPress::PageDown)),
             ("sort power desc", PromptCommand::Sort("power desc".into())),
             ("filter lost>0", PromptCommand::Filter("lost>0".into())),
             ("help", PromptCommand::Help),

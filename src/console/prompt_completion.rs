@@ -15,6 +15,8 @@ pub(crate) struct CompletionContext<'a> {
     pub(crate) values: &'a dyn Fn(&SubjectField) -> Vec<SanitizedText>,
     /// Names of the nodes.
     pub(crate) nodes: &'a [SanitizedText],
+    /// Aggregators of the user's file, with their addresses.
+    pub(crate) contexts: &'a [(String, String)],
     /// Subject that a filter applies to on the shown screen.
     pub(crate) subject: Option<Subject>,
 }
@@ -33,7 +35,9 @@ pub(crate) fn complete_prompt(prompt: &Prompt, known: &CompletionContext<'_>) ->
             }
         }
         PromptKind::Command => complete_command(&prompt.text[..prompt.cursor], known),
-        PromptKind::Note(..) => PromptCompletion::default(),
+        PromptKind::Note(..) | PromptKind::Search | PromptKind::PluginInput(..) => {
+            PromptCompletion::default()
+        }
     }
 }
 
@@ -69,6 +73,7 @@ fn complete_command(before: &str, known: &CompletionContext<'_>) -> PromptComple
     let subject = known.subject.unwrap_or(Subject::Gpus);
     match word {
         "theme" => pick(from, typed, plain(&Palette::ALL.map(Palette::as_str))),
+        "ctx" => pick(from, typed, known.contexts.to_vec()),
         "mouse" => pick(from, typed, plain(&["on", "off"])),
         "write" if rest == typed => pick(from, typed, plain(&["csv", "json"])),
         "at" => pick(from, typed, plain(&["-1m", "-5m", "-10m", "-20m", "now"])),
@@ -100,7 +105,7 @@ mod tests {
         let values = |field: &SubjectField| {
             if field.name == "node" { vec!["gpu001".into(), "gpu 2".into()] } else { Vec::new() }
         };
-        let known = CompletionContext { values: &values, nodes: &[], subject: None };
+        let known = CompletionContext { values: &values, nodes: &[], contexts: &[], subject: None };
         keys.iter().fold(PromptOutcome::Edited, |_, key| {
             let outcome = prompt.handle_key(*key, &PromptHistory::default());
             if outcome == PromptOutcome::Edited {

@@ -18,7 +18,8 @@ mod sample_findings;
 mod sample_tables;
 
 pub(super) use sample_findings::{
-    alert_list, device_history, explanation_of, port_down_finding, starved_finding,
+    alert_list, device_history, explanation_of, finding_contexts, job_start, port_down_finding,
+    starved_finding,
 };
 pub(super) use sample_tables::{
     build_table, gpu_table, job_detail, job_table, leaf_rail_fabric, number_cells, probe_matrix,
@@ -107,7 +108,10 @@ pub(super) fn two_faults_overview(nodes: usize) -> Overview {
     overview.lost.history = steps.collect();
     overview.lost.history[3] = None;
     overview.lost.history_step_ms = 10_000;
+    overview.lost.price_per_gpu_hour = Some(2.5);
     overview.findings = vec![port_down_finding(), starved_finding()];
+    overview.contexts = finding_contexts();
+    overview.changes = vec![job_start()];
     overview.findings_open = 2;
     overview.worst = vec![
         node_line("gpu006", "dddddddd", 8.0, Some(FindingKind::DataStarved), (8, 8)),

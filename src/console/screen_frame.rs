@@ -11,6 +11,7 @@ use super::{
     action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout, SourceStatus},
     display_text, freshness, keymap,
+    prompt::PromptKind,
     screen::Screen,
     screens::{self, view_of},
     theme::{StyleRole, Theme},
@@ -20,6 +21,7 @@ use gaunt_api::Overview;
 
 mod help_screen;
 mod prompt_view;
+mod search_view;
 mod status_line;
 
 /// Lines below the body: status line and footer.
@@ -69,6 +71,10 @@ fn draw_frame(
     let last = Rect { y: area.bottom() - 1, height: 1, ..area };
     let lines = match (&state.confirm, &state.prompt) {
         (Some(confirm), _) => status_line::render_confirm(confirm, width, theme).into(),
+        (None, Some(prompt)) if prompt.asks == PromptKind::Search => {
+            let height = usize::from(body.height / 2 + BELOW);
+            search_view::render_search(prompt, &state.search, width, height, theme)
+        }
         (None, Some(prompt)) => prompt_view::render_prompt(prompt, width, theme),
         (None, None) => {
             if let Some(line) = status_line::render_status(state, width, theme) {

@@ -158,7 +158,7 @@ pub(crate) trait ScreenView: Debug {
     /// Returns the item under the cursor as text; none for the name of the screen that it opens.
     fn item_text(&self, state: &ConsoleState) -> Option<String> {
         let FindingRow::Group { group, .. } = self.finding_row(state)? else { return None };
-        Some(format!("{} {}: {}", group.kind, group_title(group), group.members.join(" ")))
+        Some(format!("{} {}: {}", group.kind, group_title(group, true), group.members.join(" ")))
     }
 
     /// Returns the name of the shown entity as text, for a row that opens this screen.

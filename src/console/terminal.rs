@@ -26,6 +26,9 @@ use crossterm::{
 use ratatui::buffer::Buffer;
 use rustix::process::{Signal, kill_current_process_group};
 
+use crate::user_config::NotificationForm;
+use gaunt_schema::SanitizedText;
+
 mod buffer_diff;
 mod input;
 mod terminal_writer;
@@ -104,6 +107,27 @@ impl TerminalSession {
     /// Rings the terminal's bell.
     pub(crate) fn ring_bell(&self) -> io::Result<()> {
         self.queue_command(Print('\x07'))
+    }
+
+    /// Tells the terminal about something new, in the form that it understands.
+    pub(crate) fn notify(&self, form: NotificationForm, text: &SanitizedText) -> io::Result<()> {
+        match form {
+            NotificationForm::Off => Ok(()),
+            NotificationForm::Osc9 => {
+                self.queue_command(Print(format!("\x1b]9;gaunt: {text}\x07")))
+            }
+            NotificationForm::Osc777 => {
+                // A semicolon would begin another field.
+                let text = text.replace(';', ",");
+                self.queue_command(Print(format!("\x1b]777;notify;gaunt;{text}\x07")))
+            }
+        }
+    }
+
+    /// Returns the terminal to a program of the user, until it is taken again.
+    pub(crate) fn release_terminal(&mut self) {
+        self.writer.flush_with_timeout();
+        self.line.restore_terminal(&leave_sequence());
     }
 
     /// Copies a text to the clipboard, if the terminal supports it (OSC 52).

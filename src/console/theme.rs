@@ -6,8 +6,10 @@ use ratatui::{
     style::{Color, Modifier, Style},
 };
 
+mod custom_colours;
 mod palette;
 
+pub(crate) use custom_colours::CustomColours;
 pub use palette::Palette;
 
 /// Colour depth of the terminal.
@@ -71,6 +73,7 @@ pub(crate) struct Theme {
     colour: ColourDepth,
     glyphs: GlyphSet,
     palette: Palette,
+    custom: Option<CustomColours>,
 }
 
 impl Theme {
@@ -88,12 +91,17 @@ impl Theme {
             GlyphSet::Auto => detect_glyphs(&environment),
             chosen => chosen,
         };
-        Self { colour, glyphs, palette: Palette::default() }
+        Self { colour, glyphs, palette: Palette::default(), custom: None }
     }
 
     /// Returns the theme with another palette.
     pub(crate) const fn with_palette(self, palette: Palette) -> Self {
         Self { palette, ..self }
+    }
+
+    /// Returns the theme with the colours of a theme file.
+    pub(crate) const fn with_colours(self, custom: Option<CustomColours>) -> Self {
+        Self { custom, ..self }
     }
 
     /// Returns whether only ASCII can be drawn.
@@ -103,7 +111,10 @@ impl Theme {
 
     /// Returns the style of a meaning.
     pub(crate) fn style_for(self, meaning: StyleRole) -> Style {
-        let (sixteen, indexed, rgb) = self.palette.of(meaning);
+        let (sixteen, mut indexed, mut rgb) = self.palette.of(meaning);
+        if let Some(chosen) = self.custom.and_then(|colours| colours.of(meaning)) {
+            (indexed, rgb) = chosen;
+        }
         let style = match self.colour {
             ColourDepth::Auto | ColourDepth::None => Style::new(),
             ColourDepth::Sixteen => Style::new().fg(sixteen),
@@ -279,10 +290,11 @@ fn ascii_fallback(symbol: &str) -> &'static str {
         "…" => "~",
         "–" | "▄" | "─" => "-",
         "▸" | "→" | "▶" => ">",
-        "│" => "|",
+        "│" | "┤" => "|",
         "←" | "◀" | "◂" => "<",
         "×" => "x",
         "°" => "'",
+        "◆" => "@",
         "↑" => "^",
         "↓" | "▼" | "▾" | "✔" => "v",
         "▁" => "_",

@@ -7,30 +7,38 @@ use super::{
     console_state::{ConsoleState, SourceStatus},
     failed_questions::is_overview,
     freshness::has_aging_text,
+    key_press::KeyPress,
     keymap,
     screens::view_of,
 };
 use update_outcome::UpdateOutcome;
 
+mod bound_keys;
 mod confirm;
 mod key_input;
 mod mouse;
 mod navigation;
+mod plugin_input;
 mod prompt_input;
 mod received_answers;
+mod search_input;
+mod ticket_copy;
 mod time_navigation;
 mod update_outcome;
+mod wait_relation;
 
 /// Applies one action to the state.
 pub(crate) fn apply_action(state: &mut ConsoleState, action: ConsoleAction) -> UpdateOutcome {
     match action {
         ConsoleAction::Key(key) if state.confirm.is_some() => confirm::handle_key(state, key),
+        ConsoleAction::Key(key) if search_input::is_open(state) => {
+            search_input::handle_key(state, key)
+        }
         ConsoleAction::Key(key) if state.prompt.is_some() => prompt_input::handle_key(state, key),
-        ConsoleAction::Key(key) => match keymap::intent_for_key(key, &state.screen) {
-            Some(intent) => key_input::handle_intent(state, intent),
-            // An unbound key also closes the help screen.
-            None => UpdateOutcome { changed: std::mem::take(&mut state.help), effects: Vec::new() },
-        },
+        ConsoleAction::Key(key) => {
+            bound_keys::handle_key(state, key).unwrap_or_else(|| handle_own_key(state, key))
+        }
+        ConsoleAction::OwnKey(key) => handle_own_key(state, key),
         ConsoleAction::Mouse(mouse) => mouse::handle_mouse(state, mouse),
         ConsoleAction::Answered(now, question, answer) => {
             state.now = now;
@@ -68,6 +76,15 @@ pub(crate) fn apply_action(state: &mut ConsoleState, action: ConsoleAction) -> U
             UpdateOutcome::with_questions(state)
         }
         ConsoleAction::Tick(now) => handle_tick(state, now),
+    }
+}
+
+/// Handles a key by gaunt's own keymap.
+fn handle_own_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutcome {
+    match keymap::intent_for_key(key, &state.screen) {
+        Some(intent) => key_input::handle_intent(state, intent),
+        // An unbound key also closes the help screen.
+        None => UpdateOutcome { changed: std::mem::take(&mut state.help), effects: Vec::new() },
     }
 }
 

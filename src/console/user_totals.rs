@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gaunt_schema::natural_order;
 
-use gaunt_api::{AnswerTable, filter::quote_text};
+use gaunt_api::{AnswerTable, Filter, Question, Subject, filter::quote_text};
 
 /// Totals of the jobs of one user.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -67,6 +67,13 @@ impl UserTotals {
             format!("user={}", quote_text(&self.name))
         }
     }
+}
+
+/// Returns the question for every job with its user and losses.
+pub(crate) fn users_question() -> Question {
+    let text = "limit 131072 columns job,job_name,user,account,gpus,lost,nodes,gpu_power";
+    let filter = Filter::parse(Subject::Jobs, text);
+    Question::Table(filter.unwrap_or_else(|_| Filter::all_rows(Subject::Jobs)))
 }
 
 #[cfg(test)]

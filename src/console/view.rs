@@ -13,6 +13,7 @@ use super::{
 };
 
 pub(crate) mod event_rows;
+pub(crate) mod evidence_graph;
 pub(crate) mod finding_alerts;
 pub(crate) mod finding_details;
 pub(crate) mod finding_renderer;
@@ -24,6 +25,7 @@ pub(crate) mod list_columns;
 pub(crate) mod node_details;
 pub(crate) mod node_tables;
 pub(crate) mod placeholders;
+pub(crate) mod time_bar;
 pub(crate) mod worst_nodes;
 
 /// Minimum width; a narrower screen would cut important content.

@@ -33,9 +33,9 @@ impl Engine {
         let at = self.cluster.now();
         self.waiting_actions.apply_to_open(&mut self.acknowledgements, &open, at);
         self.acknowledgements.apply_to_findings(&mut open, at);
-        let list = |findings: Vec<Finding>, groups| {
+        let list = |findings: Vec<Finding>, groups, contexts| {
             let total = findings.len() as u32;
-            Arc::new(FindingList { at, findings, total, matched: total, groups })
+            Arc::new(FindingList { at, findings, total, matched: total, groups, contexts })
         };
         if let Some(mut closed) = closed {
             self.acknowledgements.apply_to_findings(&mut closed, at);
@@ -45,20 +45,21 @@ impl Engine {
                 journal.record_closed(&closed, |id| self.explanations.get(id).cloned(), at);
                 closed.extend(journal.earlier_findings(open.iter().chain(&closed)));
             }
-            self.closed = list(closed, Vec::new());
+            self.closed = list(closed, Vec::new(), Vec::new());
         } else {
             Arc::make_mut(&mut self.closed).at = at;
         }
         let groups = group_findings(&self.cluster, &open);
-        self.findings = list(open, groups);
+        let contexts = self.finding_contexts(&open);
+        self.findings = list(open, groups, contexts);
     }
 
     /// Lists the findings of a loaded journal as closed, until the judge has closed ones.
     pub(super) fn restore_journal(&mut self, journal: FindingJournal) {
         let findings = journal.earlier_findings(std::iter::empty());
         let (at, total) = (self.cluster.now(), findings.len() as u32);
-        let groups = Vec::new();
-        self.closed = Arc::new(FindingList { at, findings, total, matched: total, groups });
+        let list = FindingList { at, findings, total, matched: total, ..FindingList::default() };
+        self.closed = Arc::new(list);
         self.journal = Some(journal);
     }
 
@@ -92,7 +93,17 @@ impl Engine {
         };
         let limits = named.iter().filter_map(limit).collect();
         let (at, rule) = (self.cluster.now(), rule.to_owned());
-        Ok(Arc::new(Explanation { at, finding, rule, limits, chain, earlier_count, earlier }))
+        let context = view.past.is_none().then(|| self.finding_context(&finding));
+        Ok(Arc::new(Explanation {
+            at,
+            finding,
+            rule,
+            limits,
+            chain,
+            earlier_count,
+            earlier,
+            context,
+        }))
     }
 }
 

@@ -1,11 +1,15 @@
 //! The fleet overview: one pass over the fleet per tick.
 
-use std::collections::{BTreeSet, HashSet};
+use std::{
+    collections::{BTreeSet, HashSet},
+    time::Duration,
+};
 
 use gaunt_schema::{DeviceClass, GpuState, SanitizedText, SourceLoad};
 
 use super::{
-    acknowledgements::count_acknowledged, lost_gpus, node_answers::NodeSortKey, view::View,
+    acknowledgements::count_acknowledged, finding_contexts::contexts_of, lost_gpus,
+    node_answers::NodeSortKey, view::View,
 };
 use gaunt_api::{
     Finding, FindingGroup, FindingLine, FindingList, HeatMap, LostGpuTime, NodeCounts, NodeState,
@@ -26,6 +30,12 @@ const MAX_SKEW_SECONDS: i64 = 5;
 
 /// Maximum number of messages about the recording, about target sources, and about targets, in the overview.
 const MAX_TROUBLE: usize = 8;
+
+/// Maximum number of changes in the overview: more than a bar has columns for.
+const MAX_CHANGES: usize = 64;
+
+/// Span of the changes in the overview: that of the history of lost GPUs.
+const CHANGE_SPAN: Duration = Duration::from_mins(15);
 
 /// Lost GPUs of an overview; none if the state of all GPUs is unknown.
 pub(super) fn known_loss(overview: &Overview) -> Option<f64> {
@@ -108,6 +118,8 @@ impl View<'_> {
             findings_open: self.findings.findings.len() as u32,
             findings_acknowledged: count_acknowledged(self.findings),
             findings_without_place: self.without_place.map_or(0, |kinds| kinds.values().sum()),
+            contexts: contexts_of(&self.findings.contexts, &findings),
+            changes: self.change_log.changes_within(self.at - CHANGE_SPAN, self.at, MAX_CHANGES),
             findings,
             groups,
             heat,
@@ -169,6 +181,7 @@ impl View<'_> {
             unexplained_gpus: gpus_of_parts(totals.unexplained),
             unknown_gpus: unknown.map(|count| count.gpus).sum(),
             cost_per_hour: self.options.price_per_gpu_hour.map(|price| price * gpus),
+            price_per_gpu_hour: self.options.price_per_gpu_hour,
             currency: self.options.currency.clone(),
             history: self.lost_series.points_until(self.at),
             history_step_ms: lost_gpus::STEP.as_millis() as u64,

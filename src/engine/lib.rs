@@ -18,12 +18,14 @@ use gaunt_cluster::{Cluster, MAX_TARGETS};
 use gaunt_judge::{FleetLoss, Judge, Thresholds};
 
 mod acknowledgements;
+mod change_log;
 mod coverage_answers;
 mod engine_end;
 mod engine_handle;
 mod engine_loop;
 mod fabric_cells;
 mod finding_answers;
+mod finding_contexts;
 mod finding_journal;
 mod fleet_overview;
 mod history_answers;
@@ -57,6 +59,7 @@ mod usage_accounting;
 mod view;
 
 use acknowledgements::Acknowledgements;
+use change_log::ChangeLog;
 use engine_handle::PublishedState;
 pub use engine_handle::{EngineHandle, EngineStopped, FlushRequest, INBOX, QUESTIONS};
 pub use engine_loop::{monotonic_clock, spawn_existing, spawn_new, spawn_stepped, tick_interval};
@@ -165,6 +168,7 @@ pub struct Engine {
     journal: Option<FindingJournal>,
     acknowledgements: Acknowledgements,
     waiting_actions: WaitingActions,
+    change_log: ChangeLog,
     pairing_scheduler: PairingScheduler,
     /// Number of ended pairings, and the minute, when measurements were last submitted to the judge.
     submitted_measurements: Option<(u64, i64)>,
@@ -226,6 +230,7 @@ impl Engine {
             journal: None,
             acknowledgements: Acknowledgements::default(),
             waiting_actions: WaitingActions::default(),
+            change_log: ChangeLog::default(),
             pairing_scheduler: PairingScheduler::default(),
             submitted_measurements: None,
             explanations: finding_answers::ExplanationsById::default(),
@@ -320,6 +325,7 @@ impl Engine {
         self.without_place.clone_from(judge.over_limit_counts());
         self.judge = Some(judge);
         self.spare_loss = std::mem::replace(&mut self.loss, loss);
+        self.change_log.compare_fleet(&self.cluster);
         self.store_findings(findings, closed);
         self.clear_node_list();
     }

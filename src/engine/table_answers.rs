@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use gaunt_schema::{AbsenceReason, SanitizedText};
 
-use super::{finding_answers::group_findings, view::View};
+use super::{finding_answers::group_findings, finding_contexts::contexts_of, view::View};
 use gaunt_api::{
     Answer, AnswerCells, AnswerColumn, AnswerTable, FieldKind, Filter, Finding, FindingList,
     NodeList, Refusal, Subject, SubjectField,
@@ -52,7 +52,9 @@ impl View<'_> {
                 let findings: Vec<Finding> = lines.cloned().collect();
                 let groups =
                     if closed { Vec::new() } else { group_findings(self.cluster, &findings) };
-                Answer::Findings(Arc::new(FindingList { at, findings, total, matched, groups }))
+                let contexts = contexts_of(&self.findings.contexts, &findings);
+                let list = FindingList { at, findings, total, matched, groups, contexts };
+                Answer::Findings(Arc::new(list))
             }
             Subject::Targets => Answer::Targets(Arc::new(self.some_targets(&selected))),
             other => {

@@ -14,6 +14,7 @@ use gaunt_sim::{GroundTruth, Scenario, SimFleet};
 
 mod field_coverage;
 mod loss_consistency;
+mod nearby_changes;
 mod peer_exchange;
 mod unknown_telemetry;
 

@@ -14,6 +14,7 @@ use gaunt_schema::{
 
 use super::{
     Engine, EngineOptions, LostGpuSeries,
+    change_log::ChangeLog,
     snapshot_history::{SnapshotHistory, TickSnapshot},
 };
 use gaunt_api::{Answer, CumulativeTotals, FindingList, NodeList, Question, Refusal, TimeParam};
@@ -57,6 +58,7 @@ pub(super) struct View<'a> {
     /// Dropped batches, by reason.
     pub(super) dropped_batches: &'a BTreeMap<SanitizedText, u64>,
     pub(super) lost_series: &'a LostGpuSeries,
+    pub(super) change_log: &'a ChangeLog,
     pub(super) snapshots: &'a SnapshotHistory,
     /// The list of all nodes, once it is built.
     nodes: &'a OnceLock<Arc<NodeList>>,
@@ -78,6 +80,7 @@ impl Engine {
             totals: &self.totals,
             dropped_batches: &self.dropped_batches,
             lost_series: &self.lost_series,
+            change_log: &self.change_log,
             snapshots: &self.snapshots,
             nodes: &self.nodes,
         }

@@ -96,6 +96,8 @@ pub(super) struct ConsoleSection {
     colour: ColourName,
     glyphs: GlyphsName,
     theme: ThemeName,
+    restricted: bool,
+    restricted_copy: bool,
 }
 
 impl Default for ConsoleSection {
@@ -106,6 +108,8 @@ impl Default for ConsoleSection {
             colour: ColourName::default(),
             glyphs: GlyphsName::default(),
             theme: ThemeName::default(),
+            restricted: false,
+            restricted_copy: false,
         }
     }
 }
@@ -170,6 +174,9 @@ impl ConsoleSection {
                 ThemeName::Colourblind => Palette::Colourblind,
             },
             player: None,
+            restricted: self.restricted,
+            restricted_copy: self.restricted_copy,
+            contexts: None,
         }
     }
 }

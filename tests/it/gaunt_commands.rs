@@ -41,7 +41,7 @@ fn invalid_command_ends_with_3_and_names_the_next_step() {
             &["demo", "--scenario", "nope"],
             "gaunt: no scenario is called \"nope\"; choose one of demo, healthy, port_down, \
              data_starved, storage_slow, slow_gpu, throttled, launch_bound, leaf_congested, \
-             link_errors, hang, gpu_lost, checkpoint, or a case F1 to F18 or H1 to H16\n",
+             link_errors, hang, gpu_lost, checkpoint, tour, or a case F1 to F18 or H1 to H16\n",
         ),
         (
             &["serve"],
@@ -101,12 +101,12 @@ fn help_and_version_end_with_0() {
 }
 
 #[test]
-fn demo_without_a_terminal_shows_both_faults_at_once() {
+fn demo_without_a_terminal_shows_all_faults_at_once() {
     let output = run_gaunt(&["demo"]);
     assert_eq!(exit_code(&output), 0, "{}", stderr_text(&output));
     let page = stdout_text(&output);
     assert!(page.starts_with("gaunt  demo · 32 nodes · 256 GPUs · 32 live"), "{page}");
-    for fault in ["critical  port_down ", "critical  data_starved ", "FINDINGS  2 open"] {
+    for fault in ["port_down ", "data_starved ", "throttled ", "FINDINGS  3 open", "USD/h"] {
         assert!(page.contains(fault), "{fault}\n{page}");
     }
     assert!(!page.contains('\x1b'), "{page}");

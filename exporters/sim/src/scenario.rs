@@ -11,7 +11,7 @@ use crate::{FaultEffect, GPUS_PER_NODE, SimFault};
 pub const DEFAULT: &str = "demo";
 
 /// All built-in scenarios, in the order in which they are listed.
-const FILES: [&str; 13] = [
+const FILES: [&str; 14] = [
     include_str!("../scenarios/demo.toml"),
     include_str!("../scenarios/healthy.toml"),
     include_str!("../scenarios/port_down.toml"),
@@ -25,6 +25,7 @@ const FILES: [&str; 13] = [
     include_str!("../scenarios/hang.toml"),
     include_str!("../scenarios/gpu_lost.toml"),
     include_str!("../scenarios/checkpoint.toml"),
+    include_str!("../scenarios/tour.toml"),
 ];
 
 /// Upper limits for plausibility: no fault starts later than a day after the start, and no batch takes longer than an
@@ -207,7 +208,7 @@ mod tests {
             error,
             "no scenario is called \"port_up\"; choose one of demo, healthy, port_down, data_starved, \
              storage_slow, slow_gpu, throttled, launch_bound, leaf_congested, link_errors, hang, \
-             gpu_lost, checkpoint, or a case F1 to F18 or H1 to H16"
+             gpu_lost, checkpoint, tour, or a case F1 to F18 or H1 to H16"
         );
     }
 

@@ -10,7 +10,7 @@ use unicode_width::UnicodeWidthStr as _;
 use super::text_columns::{format_quantity, pad_text, truncate_text, wrap_pieces};
 use gaunt_api::{
     AlternativeDetail, AlternativeOutcome, EvidenceContext, EvidenceItem, Explanation, Finding,
-    LifecycleChange, LimitDetail, SignalDetail,
+    LifecycleChange, LimitDetail, SignalDetail, victim_groups::describe_victims,
 };
 
 /// Placeholder for an unknown value.
@@ -18,9 +18,6 @@ const UNKNOWN: &str = "-";
 
 /// Width of section titles.
 const HEAD: usize = 11;
-
-/// The most victims that are listed.
-const VICTIMS: usize = 12;
 
 /// Renders the whole page.
 pub(super) fn render_page(explanation: &Explanation) -> String {
@@ -38,7 +35,7 @@ pub(super) fn render_page(explanation: &Explanation) -> String {
             &format!("by {} at {}{note}", ack.by, format_time_of_day(ack.at)),
         ));
     }
-    lines.extend(render_section("VICTIMS", &render_victims(finding)));
+    lines.extend(render_context(explanation));
     lines.extend(render_evidence(&finding.evidence));
     lines.extend(render_limits(&explanation.limits));
     if let Some(chain) = &explanation.chain {
@@ -113,16 +110,21 @@ fn split_words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-fn render_victims(finding: &Finding) -> String {
-    let listed = finding.victims.iter().take(VICTIMS).map(ToString::to_string);
-    let listed: Vec<String> = listed.collect();
-    match finding.victims.len() {
-        0 => String::new(),
-        count if count > VICTIMS => {
-            format!("{}, and {} more", listed.join(", "), count - VICTIMS)
+/// Owners, cost and nearby changes, and the victims in groups.
+fn render_context(explanation: &Explanation) -> Vec<String> {
+    let (finding, mut lines) = (&explanation.finding, Vec::new());
+    if let Some(context) = &explanation.context {
+        lines.extend(render_section("OWNER", &context.describe_jobs().unwrap_or_default()));
+        if let Some(cost) = context.cost_per_hour {
+            let cost = format!("{cost:.2} {} per hour", context.currency);
+            lines.extend(render_section("COST", cost.trim()));
         }
-        _ => listed.join(", "),
+        let changes = context.describe_changes(finding.since).join("; ");
+        lines.extend(render_section("CHANGED", &changes));
     }
+    let victims = describe_victims(&finding.victims).join("; ");
+    lines.extend(render_section("VICTIMS", &victims));
+    lines
 }
 
 fn format_number(value: Option<f64>, unit: Unit) -> String {

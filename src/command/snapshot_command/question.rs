@@ -65,7 +65,9 @@ pub(super) async fn render_answer(
             let findings = overview.findings.clone();
             let total = overview.findings_open;
             let groups = overview.groups.clone();
-            let list = FindingList { at: overview.at, findings, total, matched: total, groups };
+            let contexts = overview.contexts.clone();
+            let at = overview.at;
+            let list = FindingList { at, findings, total, matched: total, groups, contexts };
             Ok(FleetSnapshot::from_answers([answer.clone(), Answer::Findings(list.into())])
                 .render_text())
         }

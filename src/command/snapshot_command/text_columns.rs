@@ -26,7 +26,9 @@ pub(super) fn wrap_pieces(head: &str, pieces: &[String], between: &str) -> Vec<S
 }
 
 /// Formats a quantity with its unit, short enough for a column.
-pub(super) fn format_quantity(value: f64, unit: Unit) -> String {
+pub(in crate::command) fn format_quantity(value: f64, unit: Unit) -> String {
+    // Links are measured in bits, as they are sold.
+    let value = if unit == Unit::BytesPerSecond { value * 8.0 } else { value };
     let (scaled, prefix) = match value.abs() {
         size if size >= 1e12 => (value / 1e12, "T"),
         size if size >= 1e9 => (value / 1e9, "G"),
@@ -37,7 +39,7 @@ pub(super) fn format_quantity(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Ratio => format!("{:.0} %", value * 100.0),
         Unit::Bytes => format!("{scaled:.1} {prefix}B"),
-        Unit::BytesPerSecond => format!("{scaled:.1} {prefix}B/s"),
+        Unit::BytesPerSecond => format!("{scaled:.1} {prefix}b/s"),
         Unit::Watts => format!("{scaled:.0} {prefix}W"),
         Unit::Joules => format!("{scaled:.0} {prefix}J"),
         Unit::Hertz => format!("{scaled:.1} {prefix}Hz"),

@@ -5,7 +5,9 @@ use std::time::Duration;
 use gaunt_schema::UnixMs;
 
 use super::ConsoleState;
-use crate::evidence_history;
+use crate::{
+    evidence_history, prompt::PromptKind, search_match::ports_question, user_totals::users_question,
+};
 use gaunt_api::{Finding, Question, Subject, TimeParam};
 
 /// Poll period of expensive questions, such as one value per GPU of the fleet.
@@ -15,11 +17,26 @@ impl ConsoleState {
     /// Returns the questions of a screen together with those that every screen asks, about the shown instant.
     pub(crate) fn complete_questions(&self, screen_questions: Vec<Question>) -> Vec<Question> {
         let export = self.to_write.iter().map(|(question, ..)| question.clone());
-        let questions = std::iter::once(Question::Overview).chain(screen_questions).chain(export);
+        let searched = self.search_questions();
+        let questions = std::iter::once(Question::Overview)
+            .chain(screen_questions)
+            .chain(export)
+            .chain(searched);
         match self.past_instant {
             None => questions.collect(),
             Some(at) => questions.map(|question| at_instant(at, question)).collect(),
         }
+    }
+
+    /// Returns the questions for the names that the open search needs.
+    fn search_questions(&self) -> Vec<Question> {
+        let searches = self.prompt.as_ref().is_some_and(|prompt| prompt.asks == PromptKind::Search);
+        if !searches {
+            return Vec::new();
+        }
+        let due = self.is_due(self.data.search_ports.as_ref().map(|(at, _)| *at));
+        let ports = due.then(ports_question).flatten();
+        std::iter::once(users_question()).chain(ports).collect()
     }
 
     /// Returns the questions of a screen about findings: the histories of the shown evidence, and the alert status.

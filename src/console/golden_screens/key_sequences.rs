@@ -41,7 +41,7 @@ fn filter_is_typed_completed_refused_and_applied() {
     let effects = console.press_keys(&[KeyPress::Backspace, KeyPress::Enter]);
     assert!(console.state.prompt.is_none());
     assert!(
-        asked_filter(&effects).starts_with("power>300W limit 240"),
+        asked_filter(&effects).starts_with("power>300W sort lost desc limit 240"),
         "{}",
         asked_filter(&effects)
     );
@@ -67,7 +67,11 @@ fn filter_is_replaced_recalled_and_cleared() {
     assert_eq!(rows(&console), "node~gpu003x", "Up recalls the filter");
     assert!(console.draw(80, 24)[23].contains("Esc clear filter"));
     let effects = console.press_keys(&[KeyPress::Escape]);
-    assert!(asked_filter(&effects).starts_with("limit 240"), "{}", asked_filter(&effects));
+    assert!(
+        asked_filter(&effects).starts_with("sort lost desc limit 240"),
+        "{}",
+        asked_filter(&effects)
+    );
     assert_eq!(console.state.screen, ListScreen(Subject::Gpus).into(), "the list stays open");
     assert!(console.draw(80, 24)[23].contains("Esc back"));
     console.press_keys(&[KeyPress::Escape]);
@@ -163,7 +167,7 @@ fn invalid_command_stays_in_the_prompt() {
 #[test]
 fn past_view_asks_for_that_time_and_ignores_present_answers() {
     let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
-    let effects = console.press_keys(&[KeyPress::Char('[')]);
+    let effects = console.press_keys(&[KeyPress::Char('(')]);
     let then = UnixMs(AT.0 - 10_000);
     let at_then = |question| Question::AtTime(TimeParam::At(then), Box::new(question));
     assert_eq!(effects, [ConsoleEffect::Ask(vec![at_then(Question::Overview)])]);
@@ -191,7 +195,7 @@ fn past_view_asks_for_that_time_and_ignores_present_answers() {
         (Some(start), vec![ConsoleEffect::Ask(vec![ask_start])])
     );
     assert!(console.draw(80, 24)[22].contains("▲ history starts at 12:02:11Z"));
-    console.press_keys(&[KeyPress::Char('.'), KeyPress::Char('['), KeyPress::Char(']')]);
+    console.press_keys(&[KeyPress::Char('.'), KeyPress::Char('('), KeyPress::Char(')')]);
     assert_eq!(console.state.past_instant, None, "forward to the present returns to it");
 }
 
@@ -205,10 +209,10 @@ fn steps_back_stop_at_the_oldest_frame() {
     console.answer_question(question, refusal());
     assert_eq!(console.state.past_instant, Some(start));
     // The start is known now: no later press asks for an instant before it.
-    console.press_keys(&[KeyPress::Char('['), KeyPress::Char('{')]);
+    console.press_keys(&[KeyPress::Char('('), KeyPress::Char('{')]);
     assert_eq!(console.state.past_instant, Some(start));
     assert!(console.draw(80, 24)[22].contains("history starts at 12:02:26Z"));
-    console.press_keys(&[KeyPress::Char(']')]);
+    console.press_keys(&[KeyPress::Char(')')]);
     assert_eq!(console.state.past_instant, Some(UnixMs(AT.0 - 65_000)));
     assert!(console.draw(80, 24)[22].contains("past: 12:02:36Z"), "the warning is gone");
     // An older aggregator reports the age only.
@@ -226,14 +230,14 @@ fn replay_seeks_back_and_forward_by_its_own_clock() {
     let after = |seconds: i64| UnixMs(AT.0 + seconds * 1_000);
     let playing = ReplayProgress { now: AT, last: after(300), paused: false, seek_target: None };
     console.state.replay = Some(playing);
-    console.press_keys(&[KeyPress::Char('['), KeyPress::Char('['), KeyPress::Char(']')]);
+    console.press_keys(&[KeyPress::Char('('), KeyPress::Char('('), KeyPress::Char(')')]);
     assert_eq!(console.state.past_instant, Some(after(-10)));
     // The replay, at 10 times the recorded speed, has advanced meanwhile.
     console.state.replay = Some(ReplayProgress { now: after(60), ..playing });
     console.press_keys(&[KeyPress::Char('}')]);
     assert_eq!(console.state.past_instant, Some(after(50)));
     assert!(console.draw(80, 24).iter().any(|line| line.contains("12:04:31Z, 10s ago")));
-    console.press_keys(&[KeyPress::Char(']')]);
+    console.press_keys(&[KeyPress::Char(')')]);
     assert_eq!(console.state.past_instant, None);
 
     assert_eq!(console.press_keys(&[KeyPress::Char('}')]), [ConsoleEffect::SeekReplay(after(120))]);
@@ -241,7 +245,7 @@ fn replay_seeks_back_and_forward_by_its_own_clock() {
         Some(ReplayProgress { now: after(60), seek_target: Some(after(120)), ..playing });
     assert!(console.draw(80, 24)[0].contains("seek to 12:05:41Z"));
     assert_eq!(
-        console.press_keys(&[KeyPress::Char(']')]),
+        console.press_keys(&[KeyPress::Char(')')]),
         [ConsoleEffect::SeekReplay(after(130))],
         "beyond the pending target"
     );
@@ -288,18 +292,18 @@ fn bell_rings_only_for_a_new_critical_finding() {
 fn mouse_selects_opens_and_presses_keys() {
     let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
     let screen = console.draw(80, 24);
-    let row = screen.iter().position(|line| line.starts_with(" gpu005")).unwrap() as u16;
+    let row = screen.iter().position(|line| line.starts_with(" gpu009")).unwrap() as u16;
     let press = |console: &mut GoldenConsole, x, y| {
         apply_action(&mut console.state, ConsoleAction::Mouse(MouseEvent::Press(x, y)))
     };
     press(&mut console, 10, row);
     assert_eq!(
         (console.state.panel, console.state.heat_node().unwrap().as_str()),
-        (OverviewPanel::Heat, "gpu005")
+        (OverviewPanel::Heat, "gpu009")
     );
     console.draw(80, 24);
     press(&mut console, 10, row);
-    assert_eq!(console.state.screen, NodeScreen("gpu005".into()).into());
+    assert_eq!(console.state.screen, NodeScreen("gpu009".into()).into());
     let screen = console.draw(80, 24);
     let back = screen[23].find("Esc").unwrap() as u16;
     press(&mut console, back, 23);
@@ -417,6 +421,24 @@ fn finding_is_acknowledged_with_a_note_and_withdrawn() {
     let effects = console.press_keys(&[KeyPress::Char('a'), KeyPress::Char('y')]);
     let port_down = vec!["port_down/gpu003/mlx5_1/1".into()];
     assert_eq!(effects, [ConsoleEffect::Acknowledge(port_down, None)]);
-    console.press_keys(&[KeyPress::Char('['), KeyPress::Char('a')]);
+    console.press_keys(&[KeyPress::Char('('), KeyPress::Char('a')]);
     assert!(console.state.prompt.is_none(), "no acknowledgement at a past time");
+}
+
+#[test]
+fn bracket_jumps_from_mark_to_mark() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    let mut ages = Vec::new();
+    for key in ['[', '[', '[', ']'] {
+        console.press_keys(&[KeyPress::Char(key)]);
+        ages.push((AT.0 - console.state.past_instant.unwrap().0) / 1_000);
+    }
+    assert_eq!(ages, [40, 370, 385, 370], "two findings, a job start, and back");
+    let screen = console.draw(160, 48).join("\n");
+    assert!(
+        screen.contains("◀ past: 11:57:31Z, 6m10 ago: port_down gpu003 · mlx5_1/1"),
+        "{screen}"
+    );
+    console.press_keys(&[KeyPress::Char('['), KeyPress::Char('[')]);
+    assert_eq!((AT.0 - console.state.past_instant.unwrap().0) / 1_000, 395, "else 10 s");
 }

@@ -50,10 +50,21 @@ fn sentences_of_findings_are_complete_while_there_is_space() {
     console.press_keys(&[KeyPress::Char('2')]);
     let list = FindingList { at: AT, findings, ..FindingList::default() };
     console.deliver_answer(Answer::Findings(Arc::new(list)));
-    for (width, height) in [(80, 24), (120, 35), (160, 48)] {
+    for (width, height) in [(60, 18), (80, 24), (120, 35), (159, 48)] {
         let screen = console.draw(width, height);
         let words: Vec<&str> = screen.iter().flat_map(|line| line.split_whitespace()).collect();
         assert!(words.join(" ").contains(long), "{width}: {screen:#?}");
+    }
+}
+
+#[test]
+fn smallest_overview_keeps_the_sentence_of_the_finding_under_the_cursor() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    for finding in [sample_answers::port_down_finding(), sample_answers::starved_finding()] {
+        let screen = console.draw(60, 18);
+        let words: Vec<&str> = screen.iter().flat_map(|line| line.split_whitespace()).collect();
+        assert!(words.join(" ").contains(&finding.summary), "{screen:#?}");
+        console.press_keys(&[KeyPress::Down]);
     }
 }
 

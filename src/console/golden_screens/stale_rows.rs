@@ -144,7 +144,8 @@ fn awaited_or_partial_answer_is_named_on_its_screen() {
     assert!(screen[22].contains("nodes: waiting 9s for an answer"), "{screen:#?}");
     clock.console.press_keys(&[KeyPress::Char('2')]);
     let findings = vec![sample_answers::port_down_finding(), sample_answers::starved_finding()];
-    let list = FindingList { at: clock.now, findings, total: 9, matched: 7, groups: Vec::new() };
+    let list =
+        FindingList { at: clock.now, findings, total: 9, matched: 7, ..FindingList::default() };
     clock.deliver_answer(Question::Findings, Answer::Findings(Arc::new(list)));
     let screen = clock.draw_lines();
     assert!(screen[22].contains("partial: 2 of 7 findings are shown"), "{screen:#?}");
@@ -168,9 +169,9 @@ fn rows_do_not_move_when_a_message_appears() {
     let lost = clock.draw_lines();
     assert!(lost[22].contains("no answer within 5 s"), "{lost:#?}");
     assert_eq!(rows(&lost), rows(&before));
-    let row = before.iter().position(|line| line.starts_with(" gpu005")).unwrap() as u16;
+    let row = before.iter().position(|line| line.starts_with(" gpu009")).unwrap() as u16;
     apply_action(&mut clock.console.state, ConsoleAction::Mouse(MouseEvent::Press(10, row)));
-    assert_eq!(clock.console.state.heat_node().unwrap().as_str(), "gpu005");
+    assert_eq!(clock.console.state.heat_node().unwrap().as_str(), "gpu009");
 }
 
 #[test]

@@ -10,8 +10,9 @@ use super::AT;
 use gaunt_api::{
     Acknowledgement, AlertLine, AlertList, AlertServer, AlertSilence, AlertState,
     AlternativeDetail, AlternativeOutcome, EvidenceContext, EvidenceItem, EvidenceRole,
-    Explanation, Finding, FindingLifecycle, HistoryAggregation, HistoryRelation, LifecycleChange,
-    LimitDetail, LimitSide, MetricHistory, SignalDetail,
+    Explanation, Finding, FindingContext, FindingLifecycle, FleetChange, FleetChangeKind,
+    HistoryAggregation, HistoryRelation, LifecycleChange, LimitDetail, LimitSide, MetricHistory,
+    SignalDetail, VictimJob,
 };
 
 pub(crate) fn port_down_finding() -> Finding {
@@ -102,6 +103,38 @@ fn port_evidence() -> Vec<EvidenceItem> {
     ]
 }
 
+/// Builds the start of the job that the samples affect.
+pub(crate) fn job_start() -> FleetChange {
+    FleetChange {
+        at: UnixMs(AT.0 - 385_000),
+        kind: FleetChangeKind::JobStarted,
+        job: Some("8812".into()),
+        nodes: Vec::new(),
+        node_count: 16,
+        what: SanitizedText::default(),
+    }
+}
+
+/// Builds the contexts of both findings: their job, its owner, and its start just before the port went down.
+pub(crate) fn finding_contexts() -> Vec<FindingContext> {
+    let job = VictimJob {
+        job: "8812".into(),
+        name: Some("llama-pt".into()),
+        user: Some("alice".into()),
+        account: Some("ml".into()),
+        gpus: 8,
+    };
+    let context = |finding: &Finding, changes| FindingContext {
+        id: finding.id.clone(),
+        jobs: vec![job.clone()],
+        job_count: 1,
+        cost_per_hour: Some(2.5 * finding.lost_gpus),
+        currency: "USD".into(),
+        changes,
+    };
+    vec![context(&port_down_finding(), vec![job_start()]), context(&starved_finding(), Vec::new())]
+}
+
 pub(crate) fn starved_finding() -> Finding {
     let entity = Entity { job: Some("8812".into()), ..Entity::new_node(&"gpu006".into()) };
     Finding {
@@ -151,6 +184,7 @@ pub(crate) fn explanation_of(finding: Finding) -> Explanation {
     };
     let other = |kind, ruling| AlternativeDetail { kind, ruling, number: evidence.clone() };
     Explanation {
+        context: finding_contexts().into_iter().find(|context| context.id == finding.id),
         at: AT,
         finding,
         rule:

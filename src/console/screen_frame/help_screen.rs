@@ -1,6 +1,6 @@
 //! Help screen: keys of the current screen, commands, and the meaning of the symbols, all from their tables.
 
-use gaunt_schema::GpuState;
+use gaunt_schema::{GpuState, SanitizedText};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -13,6 +13,7 @@ use crate::{
     display_text, keymap, prompt_commands,
     screens::view_of,
     theme::{self, StyleRole, Theme},
+    user_config::UserConfig,
     view::draw_lines,
 };
 
@@ -56,7 +57,8 @@ pub(super) fn draw(
 /// Arranges keys, commands and symbols so that none covers another.
 fn arrange_sections(state: &ConsoleState, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let (keys, signs) = (render_keys(state, theme), render_signs(theme));
-    let commands = render_commands(width < COMMANDS_WIDTH, theme);
+    let mut commands = render_commands(width < COMMANDS_WIDTH, theme);
+    commands.extend(render_user_config(&state.config, width.min(COMMANDS_WIDTH), theme));
     if width >= KEYS_WIDTH + COMMANDS_WIDTH + SIGNS_WIDTH {
         let keys_and_commands = place_beside(keys, KEYS_WIDTH, commands);
         return place_beside(keys_and_commands, width - SIGNS_WIDTH, signs);
@@ -94,6 +96,36 @@ fn stack_sections(mut above: Vec<Line<'static>>, below: Vec<Line<'static>>) -> V
     above.push(Line::default());
     above.extend(below);
     above
+}
+
+/// Renders what the user's file adds, and what is wrong with it.
+fn render_user_config(config: &UserConfig, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let Some(path) = &config.path else { return Vec::new() };
+    let title = SanitizedText::new(&format!(" YOUR FILE: {}", path.display()));
+    let style = theme.style_for(StyleRole::Title);
+    let mut lines =
+        vec![Line::default(), Line::styled(display_text::truncate_text(&title, width), style)];
+    let bindings = config.bindings.iter().map(|one| (&one.label, format!(":{}", one.command)));
+    let plugins = config.plugins.iter().map(|one| {
+        let name = if one.name == one.run[0] { String::new() } else { format!("{}: ", one.name) };
+        (&one.label, format!("{name}{}", one.run.join(" ")))
+    });
+    let aliases = config.aliases.iter().map(|(word, command)| (word, format!(":{command}")));
+    let contexts =
+        config.contexts.iter().map(|(name, to)| (name, format!(":ctx, {}", to.aggregator)));
+    for (label, text) in bindings.chain(plugins).chain(aliases).chain(contexts) {
+        let text = SanitizedText::new(&format!(" {label:<10}{text}"));
+        lines.push(Line::raw(display_text::truncate_text(&text, width)));
+    }
+    for error in &config.errors {
+        let error = display_text::wrap_text(&SanitizedText::new(error), width.saturating_sub(4));
+        let style = theme.style_for(StyleRole::Waiting);
+        let signs = std::iter::once("▲").chain(std::iter::repeat(" "));
+        lines.extend(
+            signs.zip(error).map(|(sign, text)| Line::styled(format!(" {sign} {text}"), style)),
+        );
+    }
+    lines
 }
 
 fn render_keys(state: &ConsoleState, theme: Theme) -> Vec<Line<'static>> {

@@ -47,12 +47,14 @@ const fn prompt_sign(asks: &PromptKind) -> &'static str {
     match asks {
         PromptKind::Filter(_) => "/",
         PromptKind::Command => ":",
+        PromptKind::Search => "search: ",
+        PromptKind::PluginInput(..) => "text: ",
         PromptKind::Note(..) => "note: ",
     }
 }
 
 /// Renders the input line, and returns how many of its columns are scrolled out so that the cursor is visible.
-fn render_input(prompt: &Prompt, width: usize, theme: Theme) -> (Line<'static>, usize) {
+pub(super) fn render_input(prompt: &Prompt, width: usize, theme: Theme) -> (Line<'static>, usize) {
     let head = prompt_sign(&prompt.asks);
     let available = width.saturating_sub(head.len() + 3).max(1);
     let before: Vec<char> = prompt.text[..prompt.cursor].chars().collect();
@@ -79,6 +81,13 @@ fn render_candidates(prompt: &Prompt, width: usize, theme: Theme) -> Vec<Line<'s
     let offer = &prompt.completion;
     if let (PromptKind::Note(_, what), true) = (&prompt.asks, offer.candidates.is_empty()) {
         let text = format!(" acknowledge {what}: enter a note   Enter: send   Esc: cancel");
+        return vec![Line::styled(
+            display_text::truncate_text(&text, width),
+            theme.style_for(StyleRole::Dim),
+        )];
+    }
+    if let PromptKind::PluginInput(_, what) = &prompt.asks {
+        let text = format!(" {what}   Enter: go on   Esc: cancel");
         return vec![Line::styled(
             display_text::truncate_text(&text, width),
             theme.style_for(StyleRole::Dim),

@@ -119,8 +119,10 @@ fn render_past_time(state: &ConsoleState) -> Option<(String, StyleRole)> {
     let ago = state.newest_now().map_or_else(String::new, |now| {
         format!(", {} ago", display_text::format_duration(now.duration_since(then)))
     });
+    let mark = state.marks.iter().find(|mark| mark.at == then);
+    let mark = mark.map_or_else(String::new, |mark| format!(": {}", mark.text));
     let text = format!(
-        " ◀ past: {}{ago}   [ ]: 10 s   {{ }}: 1 min   .: now",
+        " ◀ past: {}{ago}{mark}   [ ]: mark   ( ): 10 s   {{ }}: 1 min   .: now",
         display_text::format_time_of_day(then)
     );
     Some((text, StyleRole::Starved))

@@ -12,7 +12,7 @@ use crate::{
     screen::{DeviceScreen, ExplanationScreen, FindingScreen, JobScreen, NodeScreen, Screen},
     screen_view::{ScreenOutcome, ScreenView},
     theme::{StyleRole, Theme},
-    view::{draw_page, finding_details},
+    view::{draw_page, evidence_graph, finding_details},
 };
 use gaunt_api::{Finding, Question};
 
@@ -114,6 +114,10 @@ impl ScreenView for FindingScreen {
             let text = format!(" Enter: open {node}   b: job   e: explain");
             lines.extend([Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))]);
         }
+        let spare = usize::from(area.height).saturating_sub(lines.len());
+        let histories = &state.data.histories;
+        lines
+            .extend(evidence_graph::render_evidence_graph(finding, histories, width, spare, theme));
         draw_page(buffer, area, &lines, state.scroll, theme)
     }
 }

@@ -8,6 +8,7 @@ use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 use crate::{
     action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
+    cursor::visible_rows,
     cursor_rows::{self, CursorRows},
     display_text,
     finding_list_rows::{FINDINGS_CURSOR, FindingRow, group_title},
@@ -19,8 +20,10 @@ use crate::{
 };
 use gaunt_api::{Filter, Finding, FindingGroup, Question, Subject};
 
-/// Minimum number of lines to show the finding under the cursor below the list.
-const HIGH: usize = 36;
+/// Minimum number of lines to show the finding under the cursor with the list: a terminal of 30 lines.
+const HIGH: u16 = 27;
+/// Minimum width to show it beside the list.
+const BESIDE: u16 = 160;
 
 impl ScreenView for FindingsScreen {
     fn commands() -> &'static [ScreenCommand] {
@@ -118,12 +121,21 @@ impl ScreenView for FindingsScreen {
         };
         let shown = self.finding_rows(state);
         let at = state.cursors.of(FINDINGS_CURSOR).row_index(shown.len(), |at| shown[at].row_key());
-        let width = usize::from(area.width);
+        let place = DetailPlace::of(area, !shown.is_empty());
+        let list_area = match place {
+            DetailPlace::Nowhere => area,
+            DetailPlace::Beside(detail) => Rect { width: area.width - detail.width - 1, ..area },
+            // The list has two fifths of the lines, and gives those that it does not need.
+            DetailPlace::Below => Rect { height: area.height * 2 / 5, ..area },
+        };
+        let width = usize::from(list_area.width);
         let rows = FindingRenderer {
             width,
             selected: Some(at),
             at: list.at,
             alerts: state.current_alerts(),
+            contexts: &list.contexts,
+            lost: state.data.overview.as_deref().map(|overview| &overview.lost),
             theme,
         };
         let read = state.data.overview.as_deref().is_some_and(|overview| overview.nodes.live > 0);
@@ -139,92 +151,94 @@ impl ScreenView for FindingsScreen {
                 .current_alerts()
                 .and_then(|list| finding_alerts::render_failing_servers(list, width, theme)),
         );
-        let own_line = |row: &FindingRow<'_>| usize::from(!rows.has_inline_sentence(*row));
-        let heights: Vec<usize> = shown.iter().map(|row| 1 + own_line(row)).collect();
-        let height = usize::from(area.height);
-        let full_height = |(row, lines): (&FindingRow<'_>, &usize)| match lines {
-            1 => 1,
-            _ => 1 + rows.render_sentence(*row, height).len(),
-        };
-        let full: usize = shown.iter().zip(&heights).take(height).map(full_height).sum();
-        let needed = lines.len() + full;
-        // On a high screen the finding under the cursor is shown below the list, which keeps at least a third of the
-        // lines.
-        let below = (height >= HIGH && !shown.is_empty()).then(|| (needed + 1).min(height / 3));
-        let available = below.unwrap_or(height) - usize::from(below.is_some());
-        let available = available.saturating_sub(lines.len());
-        let visible = visible_rows(&heights, at, available);
+        let height = usize::from(list_area.height);
+        let available = height.saturating_sub(lines.len());
+        let visible = visible_rows(shown.len(), at, available, |row| rows.entry_height(shown[row]));
         let page = visible.len().max(1);
-        let click_areas = push_rows(&mut lines, rows, &shown, &heights, visible, available, area);
-        draw_lines(buffer, area, &lines);
-        if let (Some(below), Some(row)) = (below, shown.get(at)) {
-            let gone = (below.max(lines.len() + 1)) as u16;
-            let area = Rect { y: area.y + gone, height: area.height.saturating_sub(gone), ..area };
-            match row {
-                FindingRow::Single(finding) | FindingRow::Member(finding) => {
-                    finding_details::draw_below_list(buffer, area, finding, state, theme);
-                }
-                FindingRow::Group { group, unfolded, worst } => {
-                    let lines = render_group_summary(group, *worst, *unfolded, width, theme);
-                    draw_lines(buffer, area, &lines);
-                }
+        let click_areas = push_rows(&mut lines, rows, &shown, visible, list_area);
+        draw_lines(buffer, list_area, &lines);
+        let detail_area = match place {
+            DetailPlace::Nowhere => None,
+            DetailPlace::Beside(area) => Some(area),
+            DetailPlace::Below => {
+                let used = (lines.len() as u16 + 1).min(area.height);
+                Some(Rect { y: area.y + used, height: area.height - used, ..area })
             }
+        };
+        if let (Some(area), Some(row)) = (detail_area, shown.get(at)) {
+            draw_detail(buffer, area, *row, state, theme);
         }
         ScreenLayout {
             page,
             click_areas,
-            has_side_pane: below.is_some(),
+            has_side_pane: detail_area.is_some(),
             ..ScreenLayout::default()
         }
     }
 }
 
-/// Adds the visible rows with their sentences, which get more lines while there are any to spare, and returns their click
-/// areas.
+/// Where the finding under the cursor is shown.
+#[derive(Clone, Copy)]
+enum DetailPlace {
+    /// There is no space for it.
+    Nowhere,
+    /// Below the list.
+    Below,
+    /// In this area, beside the list.
+    Beside(Rect),
+}
+
+impl DetailPlace {
+    fn of(area: Rect, any: bool) -> Self {
+        if area.height < HIGH || !any {
+            return Self::Nowhere;
+        }
+        if area.width < BESIDE {
+            return Self::Below;
+        }
+        let width = area.width / 2;
+        Self::Beside(Rect { x: area.right() - width, width, ..area })
+    }
+}
+
+/// Draws the finding under the cursor, or what the findings of its group have in common.
+fn draw_detail(
+    buffer: &mut Buffer,
+    area: Rect,
+    row: FindingRow<'_>,
+    state: &ConsoleState,
+    theme: Theme,
+) {
+    match row {
+        FindingRow::Single(finding) | FindingRow::Member(finding) => {
+            finding_details::draw_below_list(buffer, area, finding, state, theme);
+        }
+        FindingRow::Group { group, unfolded, worst } => {
+            let width = usize::from(area.width);
+            let lines = render_group_summary(group, worst, unfolded, width, theme);
+            draw_lines(buffer, area, &lines);
+        }
+    }
+}
+
+/// Adds the visible rows with their sentences, and returns their click areas.
 fn push_rows(
     lines: &mut Vec<Line<'static>>,
     rows: FindingRenderer<'_>,
     shown: &[FindingRow<'_>],
-    heights: &[usize],
     visible: Range<usize>,
-    available: usize,
     area: Rect,
 ) -> Vec<ClickArea> {
-    let mut spare = available.saturating_sub(heights[visible.clone()].iter().sum());
     let mut click_areas = Vec::new();
     for at in visible {
-        let mut entry = vec![rows.render_row(at, shown[at], heights[at] > 1)];
-        if heights[at] > 1 {
-            entry.extend(rows.render_sentence(shown[at], 1 + spare));
-            spare = spare.saturating_sub(entry.len() - 2);
-        }
         let y = area.y + lines.len() as u16;
-        let area = Rect { y, height: entry.len() as u16, ..area };
+        lines.push(rows.render_row(at, shown[at]));
+        lines.extend(rows.render_sentence(shown[at]));
+        let height = (area.y + lines.len() as u16).min(area.bottom()).saturating_sub(y);
+        let area = Rect { y, height, ..area };
         click_areas.push(ClickArea { area, target: ClickTarget::Row(at) });
-        lines.extend(entry);
     }
     click_areas
-}
-
-/// Returns the rows to show in `available` lines, of which the row `at` is one; each row has its own number of lines.
-fn visible_rows(heights: &[usize], at: usize, available: usize) -> Range<usize> {
-    let mut visible = at..(at + 1).min(heights.len());
-    let mut used: usize = heights[visible.clone()].iter().sum();
-    loop {
-        let fits = |height: Option<&usize>| height.is_some_and(|more| used + more <= available);
-        let before = visible.start.checked_sub(1).and_then(|before| heights.get(before));
-        let after = heights.get(visible.end);
-        let is_centred = at - visible.start < visible.end - at;
-        if fits(before) && (is_centred || !fits(after)) {
-            visible.start -= 1;
-            used += heights[visible.start];
-        } else if fits(after) {
-            used += heights[visible.end];
-            visible.end += 1;
-        } else {
-            return visible;
-        }
-    }
 }
 
 /// Renders what the findings of a group have in common, below the list.
@@ -237,7 +251,7 @@ fn render_group_summary(
 ) -> Vec<Line<'static>> {
     let severity = theme.severity_style(group.severity);
     let dim = theme.style_for(StyleRole::Dim);
-    let title = format!(" {} {}", group.kind, group_title(group));
+    let title = format!(" {} {}", group.kind, group_title(group, true));
     let mut lines =
         vec![Line::styled(display_text::truncate_text(&title, width), severity), Line::default()];
     let mut push_paragraph = |text: &str| {
@@ -259,25 +273,4 @@ fn render_group_summary(
     lines.push(Line::default());
     lines.push(Line::styled(format!(" Enter: {verb}   a: acknowledge all"), dim));
     lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn visible_rows_include_the_cursor_and_fill_the_lines() {
-        let heights = [1, 2, 2, 1, 2, 2, 1, 2];
-        assert_eq!(visible_rows(&heights, 0, 5), 0..3);
-        assert_eq!(visible_rows(&heights, 7, 5), 5..8);
-        for at in 0..heights.len() {
-            for available in 2..14 {
-                let visible = visible_rows(&heights, at, available);
-                let used: usize = heights[visible.clone()].iter().sum();
-                assert!(visible.contains(&at), "{at} of {visible:?}");
-                assert!((available - 1..=available).contains(&used.min(13)), "{visible:?}");
-            }
-        }
-        assert_eq!(visible_rows(&[], 0, 5), 0..0);
-    }
 }

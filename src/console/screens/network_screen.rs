@@ -13,8 +13,8 @@ use crate::{
     console_state::{ClickArea, ClickTarget, ConsoleState, NetworkMeasure, ScreenLayout},
     cursor::first_visible_row,
     cursor_rows, display_text,
-    fabric_map::{self, FabricMapRow},
-    key_binding::{BACK, KeyBinding, MEASURE, OPEN, bind},
+    fabric_peers::{ComparedRow, cell_value, compare_rows, value_at},
+    key_binding::{BACK, FILTER, KeyBinding, MEASURE, OPEN, bind},
     key_press::KeyPress,
     screen::{ListScreen, NetworkScreen, ProbeScreen, Screen},
     screen_view::{ScreenCommand, ScreenOutcome, ScreenView},
@@ -24,14 +24,9 @@ use crate::{
 use gaunt_api::{FabricCellColumns, FabricMatrix, Filter, Question, Subject, filter::quote_text};
 
 /// Columns of a cell, its gap included.
-const CELL: usize = 7;
+const CELL: usize = 8;
 /// Maximum width of a leaf name.
 const LEAF: usize = 16;
-/// Pause time share that is highlighted.
-const PAUSED: f32 = 0.01;
-/// Load, as a share of the line rate, that counts as saturated.
-const FULL: f32 = 0.9;
-
 impl ScreenView for NetworkScreen {
     fn commands() -> &'static [ScreenCommand] {
         const {
@@ -50,15 +45,20 @@ impl ScreenView for NetworkScreen {
     }
 
     fn keys(&self) -> &'static [&'static [KeyBinding]] {
-        &[&[OPEN, BACK, MEASURE, PROBE]]
+        &[&[OPEN, BACK, FILTER, MEASURE, PROBE]]
     }
 
-    fn questions(&self, _state: &ConsoleState) -> Vec<Question> {
-        vec![Question::Fabric(Filter::all_rows(Subject::Ports))]
+    fn questions(&self, state: &ConsoleState) -> Vec<Question> {
+        let filter = Filter::parse(Subject::Ports, entered_filter(state));
+        vec![Question::Fabric(filter.unwrap_or_else(|_| Filter::all_rows(Subject::Ports)))]
     }
 
     fn shown_at(&self, state: &ConsoleState) -> Option<UnixMs> {
         state.data.fabric.as_deref().map(|fabric| fabric.at)
+    }
+
+    fn filter_subject(&self) -> Option<Subject> {
+        Some(Subject::Ports)
     }
 
     fn item_target(&self, state: &ConsoleState) -> Option<Screen> {
@@ -89,9 +89,9 @@ impl ScreenView for NetworkScreen {
     ///
     /// ```text
     ///  NETWORK  load, % of the line rate; x port down   256 ports · 1 not active
-    ///             r0     r1     r2     r3
-    ///  leaf-06    41     40     42     41
-    ///  leaf-07    38     39     38    ◀9%
+    ///              r0      r1      r2      r3
+    ///  leaf-07     38      39      38     ✖x9
+    ///  leaf-06     41      40      42      41
     ///
     ///  leaf-07 · rail 3   16 ports, 15 active   in 38 %  out 37 %   PFC pause received 9.1 % …
     /// ```
@@ -105,16 +105,22 @@ impl ScreenView for NetworkScreen {
         let Some(fabric) = state.data.fabric.as_deref() else {
             return self.draw_waiting(buffer, area, "the fabric", state, theme);
         };
-        let mut lines = vec![render_title(fabric, state.measure, theme)];
+        let filter = entered_filter(state);
+        let mut lines = vec![render_title(fabric, state.measure, filter, theme)];
         if fabric.cells.ports.is_empty() {
-            let text = " no node has an RDMA port";
+            let text = if filter.is_empty() {
+                " no node has an RDMA port"
+            } else {
+                " no port matches; Esc clears the filter"
+            };
             lines.extend([Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))]);
             draw_lines(buffer, area, &lines);
             return ScreenLayout::default();
         }
-        let rows = fabric_map::fabric_map_rows(fabric);
-        let names = |row: &FabricMapRow| {
-            if row.name.is_empty() { 9 } else { display_text::text_width(&row.name) }
+        let rows = compare_rows(fabric, state.measure);
+        let names = |compared: &ComparedRow| {
+            let name = &compared.row.name;
+            if name.is_empty() { 9 } else { display_text::text_width(name) }
         };
         let label = rows.iter().map(names).max().unwrap_or(0).clamp(6, LEAF);
         let width = usize::from(area.width);
@@ -122,7 +128,7 @@ impl ScreenView for NetworkScreen {
         let (leaf, rail) = state.cursors.cell;
         let leaf = leaf.min(rows.len().saturating_sub(1));
         let rail = rail.min(fabric.rails.len().saturating_sub(1));
-        let chosen = rows.get(leaf).and_then(|row| row.cells.get(rail).copied().flatten());
+        let chosen = rows.get(leaf).and_then(|it| it.row.cells.get(rail).copied().flatten());
         let below = render_detail(fabric, chosen, width, theme);
         let page = usize::from(area.height).saturating_sub(2 + below.len() + 1).max(1);
         let (top, left) = (
@@ -131,7 +137,7 @@ impl ScreenView for NetworkScreen {
         );
         lines.push(render_rails(fabric, label, left, fits, theme));
         let mut click_areas = Vec::new();
-        for (at, row) in rows.iter().enumerate().skip(top).take(page) {
+        for (at, ComparedRow { row, deviates }) in rows.iter().enumerate().skip(top).take(page) {
             let y = area.y + lines.len() as u16;
             let name = if row.name.is_empty() { "(unknown)" } else { row.name.as_str() };
             let head = format!(" {} ", display_text::align_left(name, label));
@@ -143,7 +149,10 @@ impl ScreenView for NetworkScreen {
                     .push(ClickArea { area: cell_area, target: ClickTarget::Cell(at, column) });
                 let (text, style) = index.map_or_else(
                     || (String::new(), Style::new()),
-                    |index| render_cell(fabric, index, state.measure, theme),
+                    |index| {
+                        let is_odd = deviates.get(column).copied().unwrap_or(false);
+                        render_cell(fabric, index, state.measure, is_odd, theme)
+                    },
                 );
                 let chosen = (at, column) == (leaf, rail);
                 let style = if chosen { theme::selected_style(style) } else { style };
@@ -176,7 +185,7 @@ const fn next_measure(measure: NetworkMeasure) -> NetworkMeasure {
 fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
     let by = cursor_rows::row_steps(state, intent);
     let Some(fabric) = state.data.fabric.as_deref() else { return ScreenOutcome::Unchanged };
-    let rows = fabric_map::fabric_map_rows(fabric).len();
+    let rows = compare_rows(fabric, state.measure).len();
     let (row, rail) = &mut state.cursors.cell;
     let last = |count: usize| count.saturating_sub(1);
     match intent {
@@ -191,7 +200,8 @@ fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
 fn selected_filter(state: &ConsoleState) -> Option<String> {
     let fabric = state.data.fabric.as_deref()?;
     let (row, rail) = state.cursors.cell;
-    let cell = fabric_map::fabric_map_rows(fabric).get(row)?.cells.get(rail).copied().flatten()?;
+    let rows = compare_rows(fabric, state.measure);
+    let cell = rows.get(row)?.row.cells.get(rail).copied().flatten()?;
     let part = |field: &str, names: &[SanitizedText], at: u32| {
         let name = names.get(at as usize)?;
         Some(if name.is_empty() {
@@ -202,10 +212,23 @@ fn selected_filter(state: &ConsoleState) -> Option<String> {
     };
     let leaf = part("leaf", &fabric.leaves, fabric.cells.leaf[cell])?;
     let rail = part("rail", &fabric.rails, fabric.cells.rail[cell])?;
-    Some(format!("{leaf} and {rail}"))
+    let entered = entered_filter(state);
+    let entered = if entered.is_empty() { String::new() } else { format!("({entered}) and ") };
+    Some(format!("{entered}{leaf} and {rail}"))
 }
 
-fn render_title(fabric: &FabricMatrix, measure: NetworkMeasure, theme: Theme) -> Line<'static> {
+/// Returns the filter that the user entered for ports; another screen's filter does not apply to the map.
+fn entered_filter(state: &ConsoleState) -> &str {
+    let list = state.list_state(Subject::Ports);
+    if list.has_entered_filter() { &list.rows } else { "" }
+}
+
+fn render_title(
+    fabric: &FabricMatrix,
+    measure: NetworkMeasure,
+    filter: &str,
+    theme: Theme,
+) -> Line<'static> {
     let ports: u32 = fabric.cells.ports.iter().sum();
     let active: u32 = fabric.cells.active.iter().sum();
     let down = ports - active.min(ports);
@@ -217,6 +240,11 @@ fn render_title(fabric: &FabricMatrix, measure: NetworkMeasure, theme: Theme) ->
     if down > 0 {
         let text = format!(" · {} not active", display_text::format_count(down.into()));
         spans.push(Span::styled(text, theme.style_for(StyleRole::Bad)));
+    }
+    if !filter.is_empty() {
+        let text =
+            format!("   of {} match {filter}", display_text::format_count(fabric.total.into()));
+        spans.push(Span::styled(text, theme.style_for(StyleRole::Dim)));
     }
     if fabric.leaves.iter().all(|leaf| leaf.is_empty()) {
         let text = "   no leaf known: see [topology] in the settings";
@@ -252,81 +280,46 @@ fn render_rails(
     Line::styled(text, theme.style_for(StyleRole::Title))
 }
 
-fn value_at(column: &[Option<f32>], index: usize) -> Option<f32> {
-    column.get(index).copied().flatten().filter(|value| value.is_finite())
-}
-
-fn larger_of(a: Option<f32>, b: Option<f32>) -> Option<f32> {
-    a.into_iter().chain(b).reduce(f32::max)
-}
-
+/// Renders a cell: the sign of a finding, a cross for ports that are down, and the number of the measure. What is as
+/// elsewhere is calm.
 fn render_cell(
     fabric: &FabricMatrix,
     index: usize,
     measure: NetworkMeasure,
+    deviates: bool,
     theme: Theme,
 ) -> (String, Style) {
     let cells = &fabric.cells;
     let (ports, active) = (cells.ports[index], cells.active[index]);
+    let mark = if cells.finding.get(index).copied().flatten().is_some() { "✖" } else { "" };
     if active == 0 && ports > 0 {
-        return ("x".into(), theme.style_for(StyleRole::Bad));
+        return (format!("{mark}x"), theme.style_for(StyleRole::Bad));
     }
-    let blamed = cells.finding.get(index).copied().flatten().is_some();
-    let (mut text, meaning) = render_measure(cells, index, measure);
-    if active < ports {
-        text = format!("x{text}");
-    }
-    let meaning = if blamed || active < ports { StyleRole::Bad } else { meaning };
+    let down = if active < ports { "x" } else { "" };
+    let text = format!("{mark}{down}{}", render_measure(cells, index, measure));
+    let meaning = match (mark.is_empty() && down.is_empty(), deviates) {
+        (false, _) => StyleRole::Bad,
+        (true, true) => StyleRole::Waiting,
+        (true, false) => StyleRole::Dim,
+    };
     (text, theme.style_for(meaning))
 }
 
-/// Renders the number of a cell and its style role.
-fn render_measure(
-    cells: &FabricCellColumns,
-    index: usize,
-    measure: NetworkMeasure,
-) -> (String, StyleRole) {
-    let absent = || (display_text::ABSENT.to_owned(), StyleRole::Dim);
-    let rate = |value: Option<f32>, meaning| match value {
-        None => absent(),
-        Some(0.0) => ("0".into(), StyleRole::Dim),
-        // The number alone is not a fault: a value beyond a limit has a finding, which sets the colour.
-        Some(value) => (display_text::format_short_rate(value.into()), meaning),
+/// Renders the number of a cell; pauses with their direction.
+fn render_measure(cells: &FabricCellColumns, index: usize, measure: NetworkMeasure) -> String {
+    let Some(value) = cell_value(cells, index, measure) else {
+        return display_text::ABSENT.to_owned();
     };
     match measure {
-        NetworkMeasure::Load => {
-            let load = larger_of(
-                value_at(&cells.receive_ratio, index),
-                value_at(&cells.transmit_ratio, index),
-            );
-            load.map_or_else(absent, |load| {
-                let meaning = if load >= FULL { StyleRole::Waiting } else { StyleRole::Plain };
-                (format!("{:.0}", load * 100.0), meaning)
-            })
-        }
+        NetworkMeasure::Load => format!("{:.0}", value * 100.0),
+        NetworkMeasure::Pauses if value < 0.000_5 => "0".to_owned(),
         NetworkMeasure::Pauses => {
-            let received = value_at(&cells.pause_received_ratio, index);
-            let sent = value_at(&cells.pause_sent_ratio, index);
-            let Some(most) = larger_of(received, sent) else { return absent() };
-            let sign = match most {
-                most if most < 0.000_5 => return ("0".into(), StyleRole::Dim),
-                most if received == Some(most) => "◀",
-                _ => "▶",
-            };
-            let meaning = if most >= PAUSED { StyleRole::Waiting } else { StyleRole::Plain };
-            (format!("{sign}{:.1}", most * 100.0), meaning)
+            let received = value_at(&cells.pause_received_ratio, index) == Some(value);
+            format!("{}{:.1}", if received { "◀" } else { "▶" }, value * 100.0)
         }
-        NetworkMeasure::Congestion => rate(
-            larger_of(
-                value_at(&cells.cnp_handled_per_second, index),
-                value_at(&cells.ecn_marked_per_second, index),
-            ),
-            StyleRole::Plain,
-        ),
-        NetworkMeasure::Errors => {
-            rate(value_at(&cells.errors_per_second, index), StyleRole::Waiting)
+        NetworkMeasure::Congestion | NetworkMeasure::Errors | NetworkMeasure::Flaps => {
+            display_text::format_short_rate(value.into())
         }
-        NetworkMeasure::Flaps => rate(value_at(&cells.downs_per_second, index), StyleRole::Waiting),
     }
 }
 

@@ -29,6 +29,8 @@ use gaunt_api::{Filter, Overview, Question, Subject, SubjectField};
 const BESIDE: u16 = 140;
 /// Columns of the worst nodes beside the heat map.
 const WORST_WIDTH: u16 = 78;
+/// The same on a very wide screen.
+const WORST_WIDEST: u16 = 110;
 /// Number of worst nodes below the heat map, as long as the map keeps enough lines.
 const WORST_BELOW: usize = 4;
 /// Minimum lines of the heat map, title included, before the worst nodes are dropped.
@@ -211,7 +213,15 @@ impl ScreenView for OverviewScreen {
             .row_index(findings.len(), |at| findings[at].row_key());
         let single = state.only_node().and_then(|name| state.node_detail(name));
         let selected = (focused && !findings.is_empty()).then_some(at);
-        let rows = FindingRenderer { width, selected, at: overview.at, alerts: None, theme };
+        let rows = FindingRenderer {
+            width,
+            selected,
+            at: overview.at,
+            alerts: None,
+            contexts: &overview.contexts,
+            lost: Some(&overview.lost),
+            theme,
+        };
         let read = overview.nodes.live > 0;
         lines.push(rows.render_heading(
             overview.findings_open.into(),
@@ -220,8 +230,13 @@ impl ScreenView for OverviewScreen {
         ));
         // At 80×24 this leaves the title and two rows for the map.
         let most = left.saturating_sub(1 + HEAT_MIN + 2).max(left / 2);
-        let shown =
-            rows.render_worst(&findings, more, rows.lines_needed(&findings, more).min(most));
+        // The finding under the cursor is whole, even if nothing else has space.
+        let sentences = rows.wrap_sentences(&findings);
+        let chosen = sentences.get(at).map_or(0, |sentence| 1 + sentence.len());
+        let others = usize::from(findings.len() > 1 || more > 0);
+        let most = most.max(chosen + others).min(left.saturating_sub(1));
+        let needed = FindingRenderer::lines_needed(&sentences, more);
+        let shown = rows.render_worst(&findings, &sentences, more, needed.min(most));
         let mut click_areas = Vec::new();
         for (line, row) in shown {
             let y = area.y + lines.len() as u16;
@@ -427,8 +442,9 @@ fn draw_maps(
 /// Returns the areas of the heat map and of the table of the worst nodes.
 fn split_area(area: Rect, state: &ConsoleState, overview: &Overview) -> (Rect, Rect) {
     if area.width >= BESIDE {
-        let left = area.width - WORST_WIDTH;
-        let right = Rect { x: area.x + left, width: WORST_WIDTH, ..area };
+        let worst_width = (area.width / 2).clamp(WORST_WIDTH, WORST_WIDEST);
+        let left = area.width - worst_width;
+        let right = Rect { x: area.x + left, width: worst_width, ..area };
         return (Rect { width: left - 2, ..area }, right);
     }
     let height = usize::from(area.height);
@@ -437,8 +453,15 @@ fn split_area(area: Rect, state: &ConsoleState, overview: &Overview) -> (Rect, R
     let most = desired.min(height.saturating_sub(HEAT_MIN));
     // One cell per GPU has priority over lines of the table; the table gets the lines that the map does not need.
     let needed = heat_map::full_height(state, area.width);
-    let map =
-        if needed <= height.saturating_sub(most.min(2)) { needed.max(1) } else { height - most };
+    let most_lines = height.saturating_sub(most.min(2));
+    let dense = heat_map::dense_height(state, area.width);
+    let map = if needed <= most_lines {
+        needed.max(1)
+    } else if dense <= most_lines {
+        dense.max(height - most)
+    } else {
+        height - most
+    };
     let table = (height - map).min(1 + worst);
     let table = if table < 2 { 0 } else { table as u16 };
     let map = Rect { height: (height as u16 - table).min(map as u16), ..area };

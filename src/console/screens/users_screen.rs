@@ -12,11 +12,11 @@ use crate::{
     screen::{ListScreen, Screen, UsersScreen},
     screen_view::{ScreenCommand, ScreenOutcome, ScreenView},
     theme::{self, StyleRole, Theme},
-    user_totals::UserTotals,
+    user_totals::{UserTotals, users_question},
     view::draw_lines,
     widget::text_table::{self, number_column, text_column},
 };
-use gaunt_api::{Filter, Question, Subject};
+use gaunt_api::{Question, Subject};
 
 /// Name of the cursor in the users.
 const CURSOR: &str = "users";
@@ -121,13 +121,6 @@ fn selected_filter(state: &ConsoleState) -> Option<String> {
     let rolls = UserTotals::of(state.data.users.as_deref()?);
     let at = state.cursors.of(CURSOR).row_index(rolls.len(), |at| &rolls[at].name);
     rolls.get(at).map(UserTotals::jobs_filter)
-}
-
-/// Returns the question for every job with its user and losses.
-pub(crate) fn users_question() -> Question {
-    let text = "limit 131072 columns job,user,account,gpus,lost,nodes,gpu_power";
-    let filter = Filter::parse(Subject::Jobs, text);
-    Question::Table(filter.unwrap_or_else(|_| Filter::all_rows(Subject::Jobs)))
 }
 
 fn user_cells(roll: &UserTotals, chosen: bool, theme: Theme) -> [(String, Style); 7] {

@@ -7,7 +7,7 @@ use std::{
     fs::File,
     io::{self, IsTerminal},
     os::fd::{AsFd, OwnedFd},
-    thread,
+    thread::{self, JoinHandle},
     time::Duration,
 };
 
@@ -43,7 +43,8 @@ pub(crate) enum InputEvent {
 pub(crate) struct TerminalInput {
     keys: mpsc::Receiver<InputEvent>,
     /// Closing this end wakes the thread.
-    _wake: OwnedFd,
+    wake: OwnedFd,
+    reader: JoinHandle<()>,
 }
 
 impl TerminalInput {
@@ -57,13 +58,21 @@ impl TerminalInput {
         };
         let (ended, wake) = pipe()?;
         let (sender, keys) = mpsc::channel(WAITING);
-        thread::Builder::new().name("keys".into()).spawn(move || {
+        let reader = thread::Builder::new().name("keys".into()).spawn(move || {
             // No error has a reader: whatever ends the input, the terminal is gone.
             let _ = read_keys(&tty, &ended, &sender);
             // If the receiver is dropped, the event has no consumer.
             let _ = sender.blocking_send(InputEvent::HungUp);
         })?;
-        Ok(Self { keys, _wake: wake })
+        Ok(Self { keys, wake, reader })
+    }
+
+    /// Ends the reader and waits for its end, so that another program can read the terminal.
+    pub(crate) fn close(self) {
+        let Self { keys, wake, reader } = self;
+        drop((keys, wake));
+        // A reader that panicked has ended too.
+        let _ = reader.join();
     }
 
     /// Returns the next input event.

@@ -8,7 +8,7 @@ use gaunt_schema::SanitizedText;
 use super::update_outcome::UpdateOutcome;
 use crate::{
     action::ConsoleEffect,
-    console_state::{ConfirmDialog, ConsoleState},
+    console_state::{ConfirmDialog, ConfirmedOperation, ConsoleState},
     display_text,
     key_press::KeyPress,
 };
@@ -21,10 +21,12 @@ const PEOPLE: usize = 3;
 pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutcome {
     let Some(confirm) = state.confirm.take() else { return UpdateOutcome::default() };
     if matches!(key, KeyPress::Char('y' | 'Y')) {
-        return UpdateOutcome::with_effect(ConsoleEffect::Acknowledge(
-            confirm.findings,
-            confirm.note,
-        ));
+        return UpdateOutcome::with_effect(match confirm.operation {
+            ConfirmedOperation::Acknowledge(findings, note) => {
+                ConsoleEffect::Acknowledge(findings, note)
+            }
+            ConfirmedOperation::Run(command) => ConsoleEffect::Run(command),
+        });
     }
     state.show_message(true, "cancelled, nothing changed");
     UpdateOutcome::with_redraw()
@@ -58,8 +60,10 @@ pub(super) fn confirm_withdrawal(state: &ConsoleState, findings: &[&Finding]) ->
     ConfirmDialog {
         question: SanitizedText::new(&question),
         yes: "withdraw",
-        findings: findings.iter().map(|finding| SanitizedText::new(&finding.id)).collect(),
-        note: None,
+        operation: ConfirmedOperation::Acknowledge(
+            findings.iter().map(|finding| SanitizedText::new(&finding.id)).collect(),
+            None,
+        ),
     }
 }
 
@@ -74,7 +78,6 @@ pub(super) fn confirm_acknowledgement(
     ConfirmDialog {
         question: SanitizedText::new(&format!("acknowledge {what} with {note_text}?")),
         yes: "acknowledge",
-        findings,
-        note: Some(note),
+        operation: ConfirmedOperation::Acknowledge(findings, Some(note)),
     }
 }

@@ -2,8 +2,9 @@
 
 use super::{
     navigation::{self, apply_screen_outcome},
-    prompt_input, time_navigation,
+    prompt_input, search_input, ticket_copy, time_navigation,
     update_outcome::UpdateOutcome,
+    wait_relation,
 };
 use crate::{
     action::{ConsoleEffect, KeyIntent},
@@ -16,6 +17,10 @@ use crate::{
 pub(super) fn handle_intent(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
     match intent {
         KeyIntent::Quit => return UpdateOutcome::with_effect(ConsoleEffect::Quit),
+        KeyIntent::Suspend if state.restriction.confined => {
+            state.show_message(false, "the console is not suspended in restricted mode");
+            return UpdateOutcome::with_redraw();
+        }
         KeyIntent::Suspend => return UpdateOutcome::with_effect(ConsoleEffect::Suspend),
         KeyIntent::Redraw => return UpdateOutcome::with_effect(ConsoleEffect::Redraw),
         KeyIntent::Help => {
@@ -49,9 +54,16 @@ pub(super) fn handle_intent(state: &mut ConsoleState, intent: KeyIntent) -> Upda
         KeyIntent::Topology | KeyIntent::Processes | KeyIntent::Events => {
             navigation::open_node_screen(state, intent)
         }
+        KeyIntent::Search => search_input::open_search(state),
+        KeyIntent::Relation => wait_relation::open_relation(state),
         KeyIntent::Filter | KeyIntent::Command | KeyIntent::Columns | KeyIntent::Acknowledge => {
             prompt_input::open_prompt(state, intent)
         }
+        KeyIntent::Copy | KeyIntent::CopyMarkdown if state.restriction.no_copy => {
+            state.show_message(false, "nothing is copied in restricted mode");
+            UpdateOutcome::with_redraw()
+        }
+        KeyIntent::CopyMarkdown => ticket_copy::copy_markdown(state),
         KeyIntent::Copy => {
             let target = || Some(view_of(&view.item_target(state)?).copied_name());
             let text = view.item_text(state).or_else(target);
@@ -61,6 +73,9 @@ pub(super) fn handle_intent(state: &mut ConsoleState, intent: KeyIntent) -> Upda
         }
         KeyIntent::Earlier | KeyIntent::Later | KeyIntent::MuchEarlier | KeyIntent::MuchLater => {
             time_navigation::step_time(state, intent)
+        }
+        KeyIntent::PreviousMark | KeyIntent::NextMark => {
+            time_navigation::step_to_mark(state, intent)
         }
         KeyIntent::Now => time_navigation::show_instant(state, None),
         KeyIntent::ToggleReplay if state.replay.is_some() => {

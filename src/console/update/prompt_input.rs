@@ -4,7 +4,7 @@ use std::{collections::HashMap, path::PathBuf};
 
 use gaunt_schema::SanitizedText;
 
-use super::{confirm, navigation, time_navigation, update_outcome::UpdateOutcome};
+use super::{confirm, navigation, plugin_input, time_navigation, update_outcome::UpdateOutcome};
 use crate::{
     action::{ConsoleEffect, KeyIntent},
     console_state::{ConsoleState, OverviewPanel},
@@ -50,7 +50,7 @@ fn open_filter_prompt(state: &mut ConsoleState, subject: Subject) -> Prompt {
 }
 
 /// Shows the prompt with its completion candidates.
-fn show_prompt(state: &mut ConsoleState, mut prompt: Prompt) {
+pub(super) fn show_prompt(state: &mut ConsoleState, mut prompt: Prompt) {
     let subject = view_of(&state.screen).filter_subject();
     let table = subject.and_then(|subject| state.subject_table(subject));
     let values = |field: &SubjectField| -> Vec<SanitizedText> {
@@ -61,7 +61,13 @@ fn show_prompt(state: &mut ConsoleState, mut prompt: Prompt) {
         }
     };
     let nodes = state.data.overview.as_deref().map_or(&[][..], |overview| &overview.heat.nodes);
-    let context = CompletionContext { values: &values, nodes, subject };
+    let contexts: Vec<(String, String)> = state
+        .config
+        .contexts
+        .iter()
+        .map(|(name, address)| (name.clone(), address.aggregator.clone()))
+        .collect();
+    let context = CompletionContext { values: &values, nodes, contexts: &contexts, subject };
     prompt.completion = complete_prompt(&prompt, &context);
     state.prompt = Some(prompt);
 }
@@ -120,6 +126,10 @@ pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutco
             state.clear_warning();
             let result = match &asks {
                 PromptKind::Filter(subject) => submit_filter(state, &mut prompt, *subject, &line),
+                PromptKind::Search => Ok(UpdateOutcome::default()),
+                PromptKind::PluginInput(plugin, _) => {
+                    Ok(plugin_input::enter_input(state, *plugin, &line))
+                }
                 PromptKind::Command => submit_command(state, &mut prompt, &line),
                 PromptKind::Note(findings, what) => {
                     Ok(submit_note(state, findings.clone(), what, line.clone()))
@@ -174,11 +184,22 @@ fn submit_command(
     if line.is_empty() {
         return Ok(UpdateOutcome::with_redraw());
     }
-    let done = prompt_commands::parse(line).and_then(|command| run(state, command));
+    let done = run_line(state, line);
     done.map_err(|why| {
         prompt.error = Some(PromptError { span: None, why: SanitizedText::new(&why) });
         PromptRejected
     })
+}
+
+/// Runs a command line; an alias of the user stands for a command, unless it is one.
+pub(super) fn run_line(state: &mut ConsoleState, line: &str) -> Result<UpdateOutcome, String> {
+    let word = line.split_whitespace().next().unwrap_or("");
+    let line = if prompt_commands::is_command(word) {
+        line.to_owned()
+    } else {
+        state.config.expand_alias(line)
+    };
+    prompt_commands::parse(&line).and_then(|command| run(state, command))
 }
 
 fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome, String> {
@@ -189,8 +210,11 @@ fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome
             time_navigation::show_named_instant(state, instant)?
         }
         PromptCommand::Theme(palette) => {
-            state.preferences.theme = Some(palette.as_str().to_owned());
+            state.preferences.theme = palette.map(|palette| palette.as_str().to_owned());
             UpdateOutcome::with_effect(ConsoleEffect::SavePreferences(state.preferences.clone()))
+        }
+        PromptCommand::Write(..) if state.restriction.confined => {
+            return Err("no file is written in restricted mode".into());
         }
         PromptCommand::Write(form, path) => return export_rows(state, form, path),
         PromptCommand::Columns(names) => return choose_columns(state, &names),
@@ -225,6 +249,8 @@ fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome
             navigation::open_screen(state, Screen::default());
             UpdateOutcome::with_questions(state)
         }
+        PromptCommand::Context(name) => return open_context(state, &name),
+        PromptCommand::Key(key) => UpdateOutcome::with_effect(ConsoleEffect::Press(key)),
         PromptCommand::Mouse(on) => UpdateOutcome::with_effect(ConsoleEffect::Mouse(on)),
         PromptCommand::Help => {
             state.help = true;
@@ -232,6 +258,21 @@ fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome
         }
         PromptCommand::Quit => UpdateOutcome::with_effect(ConsoleEffect::Quit),
     })
+}
+
+/// Opens the aggregator of a name in the user's file.
+fn open_context(state: &ConsoleState, name: &str) -> Result<UpdateOutcome, String> {
+    if state.restriction.confined {
+        return Err("no other aggregator is opened in restricted mode".into());
+    }
+    if !state.config.contexts.contains_key(name) {
+        let known: Vec<&str> = state.config.contexts.keys().map(String::as_str).collect();
+        return Err(match known.as_slice() {
+            [] => "no aggregator is named: add [contexts] to your config.toml".into(),
+            known => format!("{name} is not in [contexts]; known are {}", known.join(", ")),
+        });
+    }
+    Ok(UpdateOutcome::with_effect(ConsoleEffect::OpenContext(name.to_owned())))
 }
 
 /// Returns the subject of the shown list.

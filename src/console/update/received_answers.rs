@@ -2,9 +2,9 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use gaunt_schema::Severity;
+use gaunt_schema::{SanitizedText, Severity};
 
-use super::{time_navigation, update_outcome::UpdateOutcome};
+use super::{search_input, time_navigation, update_outcome::UpdateOutcome};
 use crate::{
     action::ConsoleEffect,
     console_state::ConsoleState,
@@ -12,9 +12,12 @@ use crate::{
     evidence_history::{self, EvidenceHistory},
     screens::{
         overview_screen::{sites_question, tint_question},
-        users_screen::users_question,
         view_of,
     },
+    search_match::ports_question,
+    time_marks::collect_marks,
+    user_config::NotificationForm,
+    user_totals::users_question,
 };
 use gaunt_api::{
     Answer, AnswerTable, Explanation, Finding, FindingGroup, FindingList, JobOwner, MetricHistory,
@@ -80,10 +83,13 @@ fn store_overview(state: &mut ConsoleState, mut overview: Arc<Overview>) -> Upda
         Arc::make_mut(&mut overview).groups = groups;
     }
     let changed = state.data.overview.as_ref() != Some(&overview);
-    let bell = detect_new_critical(state, &overview);
+    if state.past_instant.is_none() {
+        state.marks = collect_marks(&overview);
+    }
+    let alarms = detect_new_critical(state, &overview);
     let first = state.data.overview.replace(overview).is_none();
     let mut outcome = UpdateOutcome { changed, effects: Vec::new() };
-    outcome.effects.extend(bell);
+    outcome.effects.extend(alarms);
     // A fleet of one node is shown in full: its further questions can be asked at once.
     let questions = view_of(&state.screen).all_questions(state);
     if first && questions.len() > 1 {
@@ -182,6 +188,10 @@ fn store_table(
         state.data.tables[subject as usize] = Some(table);
     } else if *question == users_question() {
         state.data.users = Some(table);
+        search_input::update_matches(state);
+    } else if ports_question().as_ref() == Some(question) {
+        state.data.search_ports = Some((state.now, table));
+        search_input::update_matches(state);
     } else if let Some(field) = state.tint.filter(|f| tint_question(f).as_ref() == Some(question)) {
         state.data.tint = Some((field, state.now, table));
     } else if sites_question().as_ref() == Some(question) {
@@ -192,17 +202,29 @@ fn store_table(
     UpdateOutcome::with_redraw()
 }
 
-/// Rings the bell if there is a new critical finding.
-fn detect_new_critical(state: &mut ConsoleState, overview: &Overview) -> Option<ConsoleEffect> {
+/// Rings the bell and tells the terminal, as the user chose, if there is a new critical finding.
+fn detect_new_critical(state: &mut ConsoleState, overview: &Overview) -> Vec<ConsoleEffect> {
     if state.past_instant.is_some() {
-        return None;
+        return Vec::new();
     }
     let critical = overview.findings.iter().filter(|f| f.severity == Severity::Critical);
     let groups = overview.groups.iter().filter(|group| group.severity == Severity::Critical);
     let members = groups.flat_map(|group| &group.members);
     let now: HashSet<String> = critical.map(|f| &f.id).chain(members).cloned().collect();
-    let new =
-        state.seen_critical.as_ref().is_some_and(|seen| now.iter().any(|id| !seen.contains(id)));
+    let is_new = |id: &String| state.seen_critical.as_ref().is_some_and(|seen| !seen.contains(id));
+    let mut new = now.iter().filter(|id| is_new(id));
+    let first = new.next().cloned();
     state.seen_critical = Some(now);
-    new.then_some(ConsoleEffect::Bell)
+    let Some(first) = first else { return Vec::new() };
+    let mut effects = Vec::new();
+    if !state.config.silent {
+        effects.push(ConsoleEffect::Bell);
+    }
+    if state.config.notification != NotificationForm::Off {
+        let found = overview.findings.iter().find(|finding| finding.id == first);
+        let text = found.map_or(first.as_str(), |finding| finding.summary.as_str());
+        let text = SanitizedText::new(text);
+        effects.push(ConsoleEffect::Notify(state.config.notification, text));
+    }
+    effects
 }

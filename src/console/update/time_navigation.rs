@@ -11,6 +11,7 @@ use crate::{
     console_state::{ConsoleState, LatestAnswers},
     display_text,
     prompt_commands::TimeArgument,
+    time_marks::{self, TimeMark},
 };
 use gaunt_api::Refusal;
 
@@ -45,6 +46,23 @@ pub(super) fn step_time(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOu
             show_instant(state, None)
         }
         _ => show_instant(state, Some(to)),
+    }
+}
+
+/// Goes back to the previous mark or forward to the next one; without one by a small step.
+pub(super) fn step_to_mark(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
+    let shown = state.data.overview.as_deref().map(|overview| overview.at);
+    let Some(from) = state.past_instant.or(shown) else { return UpdateOutcome::default() };
+    let back = intent == KeyIntent::PreviousMark;
+    let kept = |mark: &&TimeMark| state.history_start.is_none_or(|start| mark.at >= start);
+    let mark = if back {
+        time_marks::previous_mark(&state.marks, from).filter(kept)
+    } else {
+        time_marks::next_mark(&state.marks, from)
+    };
+    match mark.map(|mark| mark.at) {
+        Some(at) => show_instant(state, Some(at)),
+        None => step_time(state, if back { KeyIntent::Earlier } else { KeyIntent::Later }),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gaunt_schema::SanitizedText;
+use gaunt_schema::{FindingEvent, SanitizedText, UnixMs};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -10,7 +10,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{draw_lines, finding_alerts, render_paragraph, render_titled_line};
+use super::{draw_lines, evidence_graph, finding_alerts, render_paragraph, render_titled_line};
 use crate::{
     console_state::ConsoleState,
     display_text,
@@ -21,10 +21,10 @@ use crate::{
         text_table::{self, number_column, text_column},
     },
 };
-use gaunt_api::{EvidenceItem, EvidenceRole, Finding, HistoryRelation, LimitSide, MetricHistory};
-
-/// Number of victims named; the others are counted.
-const VICTIMS: usize = 64;
+use gaunt_api::{
+    EvidenceItem, EvidenceRole, Finding, FindingContext, HistoryRelation, LimitSide, MetricHistory,
+    victim_groups::describe_victims,
+};
 
 /// Draws the finding under the cursor below the list of all findings, as far as there is space.
 pub(crate) fn draw_below_list(
@@ -38,6 +38,9 @@ pub(crate) fn draw_below_list(
     let mut lines = vec![render_headline(finding, width, theme)];
     lines.extend(render_details(finding, finding.life.closed.is_none(), state, width, theme));
     let height = usize::from(area.height);
+    let spare = height.saturating_sub(lines.len());
+    let histories = &state.data.histories;
+    lines.extend(evidence_graph::render_evidence_graph(finding, histories, width, spare, theme));
     if lines.len() > height {
         lines.truncate(height.saturating_sub(1));
         lines.push(Line::styled(" … Enter: show all", theme.style_for(StyleRole::Dim)));
@@ -59,14 +62,14 @@ pub(crate) fn render_details(
         display_text::wrap_text(&SanitizedText::new(&finding.summary), width.saturating_sub(4));
     lines.extend(summary.into_iter().map(|line| Line::raw(format!("   {line}"))));
     lines.push(Line::default());
-    let facts = format!(
-        "{} ({})   {} lost GPUs   confidence {} %",
-        display_text::format_time_of_day(finding.since),
-        display_text::format_duration(at.duration_since(finding.since)),
-        display_text::format_gpu_count(finding.lost_gpus),
-        display_text::format_whole_percent(Some(finding.confidence)),
-    );
-    lines.push(render_titled_line("SINCE", vec![Span::raw(facts)], theme));
+    let context = state.finding_context(&finding.id);
+    lines.push(render_titled_line("SINCE", render_facts(finding, at, state, theme), theme));
+    if let Some(closed) = finding.life.closed {
+        lines.extend(render_paragraph("CLOSED", &describe_closing(finding, closed), width, theme));
+    }
+    if let Some(context) = context {
+        lines.extend(render_context(context, finding, width, theme));
+    }
     lines.extend(render_paragraph("NEXT", &SanitizedText::new(&finding.next), width, theme));
     if let Some(ack) = &finding.acknowledged {
         let note = if ack.note.is_empty() { String::new() } else { format!(": {}", ack.note) };
@@ -94,7 +97,73 @@ pub(crate) fn render_details(
     }
     if !finding.victims.is_empty() {
         lines.push(Line::default());
-        lines.extend(render_paragraph("VICTIMS", &render_victims(finding), width, theme));
+        let titles = std::iter::once("VICTIMS").chain(std::iter::repeat(""));
+        for (title, group) in titles.zip(describe_victims(&finding.victims)) {
+            lines.extend(render_paragraph(title, &SanitizedText::new(&group), width, theme));
+        }
+    }
+    lines
+}
+
+/// Renders since when it lasts, what it costs, and how sure it is.
+fn render_facts(
+    finding: &Finding,
+    at: UnixMs,
+    state: &ConsoleState,
+    theme: Theme,
+) -> Vec<Span<'static>> {
+    let until = finding.life.closed.unwrap_or(at);
+    let mut text = format!(
+        "{} ({})   {} GPUs lost",
+        display_text::format_time_of_day(finding.since),
+        display_text::format_duration(until.duration_since(finding.since)),
+        display_text::format_gpu_count(finding.lost_gpus),
+    );
+    let lost = state.data.overview.as_deref().map(|overview| &overview.lost);
+    if let Some((price, lost)) = lost.and_then(|lost| Some((lost.price_per_gpu_hour?, lost))) {
+        let cost = display_text::format_cost(price * finding.lost_gpus, &lost.currency);
+        text.extend(["   cost ", &cost]);
+    }
+    let sure = display_text::format_whole_percent(Some(finding.confidence));
+    text.extend(["   confidence ", &sure, " %"]);
+    vec![Span::styled(text, theme.style_for(StyleRole::Plain))]
+}
+
+/// Describes when a finding closed, after how long, and what recovered.
+fn describe_closing(finding: &Finding, closed: UnixMs) -> String {
+    let lasted = display_text::format_duration(closed.duration_since(finding.since));
+    let at = display_text::format_time_of_day(closed);
+    let mut ends = finding.life.changes.iter().rev();
+    let reason = ends.find(|change| change.what == FindingEvent::Closed).map(|last| &last.to);
+    match reason.filter(|reason| !reason.is_empty()) {
+        Some(reason) => format!("{at} after {lasted}: {reason}"),
+        None => format!("{at} after {lasted}"),
+    }
+}
+
+/// Renders the jobs that a finding affects with their owners, and what changed near its start.
+fn render_context(
+    context: &FindingContext,
+    finding: &Finding,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    let jobs = context.jobs.iter().map(|job| {
+        let plural = if job.gpus == 1 { "" } else { "s" };
+        format!("{}: {} GPU{plural} affected", job.describe(), job.gpus)
+    });
+    let mut jobs: Vec<String> = jobs.collect();
+    let more = (context.job_count as usize).saturating_sub(jobs.len());
+    if more > 0 {
+        jobs.push(format!("and {more} more jobs"));
+    }
+    let changes = context.describe_changes(finding.since);
+    for (title, texts) in [("OWNER", jobs), ("CHANGED", changes)] {
+        let titles = std::iter::once(title).chain(std::iter::repeat(""));
+        for (title, text) in titles.zip(texts) {
+            lines.extend(render_paragraph(title, &SanitizedText::new(&text), width, theme));
+        }
     }
     lines
 }
@@ -127,14 +196,6 @@ pub(crate) fn render_headline(finding: &Finding, width: usize, theme: Theme) -> 
         ),
         Span::styled(word, severity),
     ])
-}
-
-fn render_victims(finding: &Finding) -> String {
-    let count = finding.victims.len();
-    let named: Vec<String> =
-        finding.victims.iter().take(VICTIMS).map(ToString::to_string).collect();
-    let more = if count > VICTIMS { ", …" } else { "" };
-    format!("{}: {}{more}", display_text::format_count(count as u64), named.join(", "))
 }
 
 /// Columns of a number.

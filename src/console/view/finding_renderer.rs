@@ -1,4 +1,4 @@
-//! Finding rows: the worst findings on the overview, all of them on the findings screen.
+//! Finding rows with their sentences: the worst findings on the overview, all of them on the findings screen.
 
 use gaunt_schema::{FindingKind, LifeState, SanitizedText, Severity, UnixMs};
 use ratatui::{
@@ -8,26 +8,25 @@ use ratatui::{
 
 use super::finding_alerts;
 use crate::{
-    cursor::first_visible_row,
+    cursor::visible_rows,
     display_text,
     finding_list_rows::{FindingRow, group_title},
     theme::{self, StyleRole, Theme},
 };
-use gaunt_api::AlertList;
+use gaunt_api::{AlertList, Finding, FindingContext, LostGpuTime};
 
 /// Columns of a finding's kind: the longest is `unexplained_slowdown`.
 const KIND: usize = 20;
 /// Columns of the numbers at the right: since, GPUs lost, confidence.
 const NUMBERS: usize = 7 + 11 + 6;
-/// Minimum width for a finding's sentence in its row. Below this width, or if the row is too short for it, it follows in the
-/// next line.
-const ONE_LINE: usize = 120;
-/// Columns of the blamed entity if the sentence is in the same row.
-const PLACE: usize = 26;
-/// Columns of the blamed entity on a wide screen, with its alert status.
-const WIDE_PLACE: usize = 38;
-/// Minimum width of a wide screen.
-const WIDE: usize = 150;
+/// Columns of the cost per hour, if a price is known.
+const COST: usize = 10;
+/// Minimum width for the cost.
+const COST_FROM: usize = 76;
+/// Minimum width for the whole owner of a finding beside its entity; below it, only the user is shown.
+const OWNER_FROM: usize = 110;
+/// Columns before a sentence.
+const SENTENCE_INDENT: usize = 3;
 
 /// Renders findings as rows.
 #[derive(Clone, Copy)]
@@ -40,6 +39,10 @@ pub(crate) struct FindingRenderer<'a> {
     pub(crate) at: UnixMs,
     /// Alertmanager status of the findings, if known.
     pub(crate) alerts: Option<&'a AlertList>,
+    /// Owners and nearby changes of the findings.
+    pub(crate) contexts: &'a [FindingContext],
+    /// The price and its currency.
+    pub(crate) lost: Option<&'a LostGpuTime>,
     /// The theme.
     pub(crate) theme: Theme,
 }
@@ -54,96 +57,98 @@ impl FindingRenderer<'_> {
             0 => ("none open; no live node".to_owned(), StyleRole::Dim),
             open => (format!("{} open", display_text::format_count(open)), StyleRole::Plain),
         };
-        let left = display_text::align_left(&count, self.width.saturating_sub(11 + NUMBERS));
+        let left =
+            display_text::align_left(&count, self.width.saturating_sub(11 + self.numbers_width()));
         let mut spans = vec![
             Span::styled(title, self.theme.style_for(StyleRole::Title)),
             Span::styled(left, self.theme.style_for(meaning)),
         ];
         if open > 0 {
-            let names = align_numbers("since", "GPUs lost", "conf");
+            let names = self.align_numbers("since", "GPUs lost", "cost", "conf");
             spans.push(Span::styled(names, self.theme.style_for(StyleRole::Dim)));
         }
         Line::from(spans)
     }
 
-    /// Renders as many of the worst rows as fit into `height` lines, with their sentences if there is space, each line
-    /// with the index of its row. Informational findings have no sentence; at the end, the findings without a row are
-    /// counted.
+    /// Renders as many of the worst rows as fit into `height` lines, each with its whole sentence and with the index of
+    /// its row. If there are too few lines, informational findings lose their sentences first. At the end, the findings
+    /// without a row are counted.
     pub(crate) fn render_worst(
         self,
         rows: &[FindingRow<'_>],
+        sentences: &[Vec<String>],
         more: usize,
         height: usize,
     ) -> Vec<(Line<'static>, Option<usize>)> {
-        let height = height.saturating_sub(usize::from(more > 0));
-        let shown = rows.len().min(height);
+        let available = height.saturating_sub(usize::from(more > 0));
+        let heights = overview_heights(rows, sentences, available);
         let at = self.selected.unwrap_or(0);
-        let from = first_visible_row(at, rows.len(), shown);
-        let mut sentences = height - shown;
-        let mut lines = Vec::with_capacity(height + 1);
-        for (at, row) in rows.iter().enumerate().skip(from).take(shown) {
-            let below = sentences > 0 && self.has_own_line(*row);
-            lines.push((self.render_row(at, *row, below), Some(at)));
-            if below {
-                sentences -= 1;
-                lines.extend(self.render_sentence(*row, 1).pop().map(|line| (line, Some(at))));
+        let rows_in = |lines| visible_rows(rows.len(), at, lines, |row| heights[row]);
+        let mut visible = rows_in(height);
+        let mut hidden = more;
+        if more > 0 || visible.len() < rows.len() {
+            visible = rows_in(height.saturating_sub(1));
+            let unseen = rows.iter().enumerate().filter(|(row, _)| !visible.contains(row));
+            hidden += unseen.map(|(_, row)| row.finding_count()).sum::<usize>();
+        }
+        let mut lines = Vec::with_capacity(height);
+        for at in visible {
+            lines.push((self.render_row(at, rows[at]), Some(at)));
+            if heights[at] > 1 {
+                let sentence = self.style_sentence(&sentences[at]).into_iter();
+                lines.extend(sentence.map(|line| (line, Some(at))));
             }
         }
-        if more > 0 {
-            let text = format!(
-                "   and {} more info findings; press 2 to list",
-                display_text::format_count(more as u64)
-            );
+        if hidden > 0 {
+            lines.truncate(height.saturating_sub(1));
+            let count = display_text::format_count(hidden as u64);
+            let noun = if hidden == 1 { "finding" } else { "findings" };
+            let text = format!("   and {count} more {noun}; press 2 to list");
             let text = display_text::truncate_text(&text, self.width);
             lines.push((Line::styled(text, self.theme.style_for(StyleRole::Dim)), None));
         }
         lines
     }
 
-    /// Returns how many lines these rows need.
-    pub(crate) fn lines_needed(self, rows: &[FindingRow<'_>], more: usize) -> usize {
-        let sentences = rows.iter().filter(|row| self.has_own_line(**row)).count();
-        rows.len() + sentences + usize::from(more > 0)
+    /// Returns how many lines these rows need with all sentences.
+    pub(crate) fn lines_needed(sentences: &[Vec<String>], more: usize) -> usize {
+        let lines: usize = sentences.iter().map(|sentence| 1 + sentence.len()).sum();
+        lines + usize::from(more > 0)
     }
 
-    /// Returns whether the sentence of a row on the overview has a line of its own.
-    fn has_own_line(self, row: FindingRow<'_>) -> bool {
-        row.severity() > Severity::Info && !self.has_inline_sentence(row)
+    /// Wraps the sentence of each row.
+    pub(crate) fn wrap_sentences(self, rows: &[FindingRow<'_>]) -> Vec<Vec<String>> {
+        rows.iter().map(|row| self.wrap_sentence(*row)).collect()
     }
 
-    /// Returns whether the sentence fits into its row.
-    pub(crate) fn has_inline_sentence(self, row: FindingRow<'_>) -> bool {
-        let narrowest = match row {
-            FindingRow::Group { .. } => WIDE,
-            FindingRow::Single(_) | FindingRow::Member(_) => ONE_LINE,
-        };
-        let sentence = sentence_text(row);
-        sentence.is_empty()
-            || self.width >= narrowest && display_text::text_width(&sentence) <= self.inline_width()
+    /// Returns the lines of a row with its whole sentence.
+    pub(crate) fn entry_height(self, row: FindingRow<'_>) -> usize {
+        1 + self.wrap_sentence(row).len()
     }
 
-    /// Returns the columns of a sentence in its row.
-    fn inline_width(self) -> usize {
-        self.middle_width().saturating_sub(self.entity_width() + 1)
+    const fn shows_cost(self) -> bool {
+        self.width >= COST_FROM
+            && match self.lost {
+                Some(lost) => lost.price_per_gpu_hour.is_some(),
+                None => false,
+            }
+    }
+
+    const fn numbers_width(self) -> usize {
+        if self.shows_cost() { NUMBERS + COST } else { NUMBERS }
     }
 
     /// Returns the columns between the kind and the numbers.
     fn middle_width(self) -> usize {
-        self.width.saturating_sub(3 + KIND + 1 + NUMBERS)
+        self.width.saturating_sub(3 + KIND + 1 + self.numbers_width())
     }
 
-    /// Returns the columns of the blamed entity before a sentence.
-    const fn entity_width(self) -> usize {
-        if self.width >= WIDE { WIDE_PLACE } else { PLACE }
-    }
-
-    /// Renders the row of a finding or of a group; `below` if its sentence follows in a line of its own.
-    pub(crate) fn render_row(self, at: usize, row: FindingRow<'_>, below: bool) -> Line<'static> {
+    /// Renders the row of a finding or of a group, without its sentence.
+    pub(crate) fn render_row(self, at: usize, row: FindingRow<'_>) -> Line<'static> {
         let (finding, indent) = match row {
             FindingRow::Single(finding) => (finding, " "),
             FindingRow::Member(finding) => (finding, "│"),
-            FindingRow::Group { group, unfolded, worst } => {
-                let sentence = worst.map(|_| sentence_text(row));
+            FindingRow::Group { group, unfolded, .. } => {
                 let all = group.acknowledged as usize == group.members.len();
                 return self.render_cells(&FindingCells {
                     chosen: self.selected == Some(at),
@@ -151,12 +156,10 @@ impl FindingRenderer<'_> {
                     acknowledged: all,
                     mark: if unfolded { "▾" } else { "▸" },
                     kind: group.kind,
-                    entity: group_title(group).to_string(),
-                    // The entity text of a group is longer than that of one finding: it also takes the space of the
-                    // sentence.
-                    sentence: sentence.filter(|_| self.width >= WIDE && !below),
+                    entity: group_title(group, false).to_string(),
+                    owner: String::new(),
                     since: group.since,
-                    cost: group.lost_gpus,
+                    lost_gpus: group.lost_gpus,
                     confidence: group.confidence,
                 });
             }
@@ -176,63 +179,108 @@ impl FindingRenderer<'_> {
             mark: indent,
             kind: finding.kind,
             entity,
-            sentence: Some(sentence_text(row)).filter(|_| self.width >= ONE_LINE && !below),
+            owner: self.owner_text(finding),
             since: finding.since,
-            cost: finding.lost_gpus,
+            lost_gpus: finding.lost_gpus,
             confidence: finding.confidence,
         })
+    }
+
+    fn context_of(&self, finding: &Finding) -> Option<&FindingContext> {
+        self.contexts.iter().find(|context| context.id == finding.id)
+    }
+
+    /// Returns the jobs that a finding affects with their owners; on a narrow screen the user alone.
+    fn owner_text(self, finding: &Finding) -> String {
+        let Some(context) = self.context_of(finding) else { return String::new() };
+        if self.width >= OWNER_FROM {
+            return context.describe_jobs().unwrap_or_default();
+        }
+        let first = context.jobs.first();
+        let user = first.and_then(|job| job.user.as_ref().or(job.account.as_ref()));
+        user.map_or_else(String::new, ToString::to_string)
     }
 
     fn render_cells(self, cells: &FindingCells) -> Line<'static> {
         let severity = self.theme.severity_style(cells.severity);
         let chosen = |style: Style| if cells.chosen { theme::selected_style(style) } else { style };
-        let middle = match &cells.sentence {
-            Some(sentence) => {
-                let sentence = display_text::truncate_text(sentence, self.inline_width());
-                let entity = display_text::align_left(&cells.entity, self.entity_width());
-                format!("{entity} {sentence}")
-            }
-            None => cells.entity.clone(),
-        };
         let sign = if cells.acknowledged { "✔" } else { theme::severity_sign(cells.severity) };
         let lasted = display_text::format_duration(self.at.duration_since(cells.since));
-        let cost = display_text::format_gpu_count(cells.cost);
+        let lost = display_text::format_gpu_count(cells.lost_gpus);
         let sure = format!("{} %", display_text::format_whole_percent(Some(cells.confidence)));
+        let price = self.lost.and_then(|lost| Some((lost.price_per_gpu_hour?, &lost.currency)));
+        let cost = price.map_or_else(String::new, |(price, currency)| {
+            display_text::format_cost(price * cells.lost_gpus, currency)
+        });
+        let width = self.middle_width();
+        let entity = display_text::truncate_text(&cells.entity, width);
+        let left = width - display_text::text_width(&entity);
+        let owner = if left > 5 && !cells.owner.is_empty() {
+            format!("  {}", display_text::truncate_text(&cells.owner, left - 2))
+        } else {
+            String::new()
+        };
+        let owner = display_text::align_left(&owner, left);
         Line::from(vec![
             Span::styled(format!(" {sign}{}", cells.mark), severity),
             Span::styled(display_text::align_left(cells.kind.as_str(), KIND), chosen(severity)),
-            Span::styled(
-                format!(" {}", display_text::align_left(&middle, self.middle_width())),
-                chosen(Style::new()),
-            ),
-            Span::styled(align_numbers(&lasted, &cost, &sure), chosen(Style::new())),
+            Span::styled(format!(" {entity}"), chosen(Style::new())),
+            Span::styled(owner, chosen(self.theme.style_for(StyleRole::Dim))),
+            Span::styled(self.align_numbers(&lasted, &lost, &cost, &sure), chosen(Style::new())),
         ])
     }
 
-    /// Renders the problem in one sentence below its row, in at most this many lines.
-    pub(crate) fn render_sentence(self, row: FindingRow<'_>, most: usize) -> Vec<Line<'static>> {
-        let (text, columns) = (sentence_text(row), self.width.saturating_sub(4));
-        let mut lines = display_text::wrap_text(&text, columns);
-        if lines.len() > most {
-            let rest = lines.split_off(most.saturating_sub(1)).join(" ");
-            lines.push(display_text::truncate_text(&rest, columns));
-        }
+    /// Renders the problem in one sentence below its row, whole, in as many lines as it needs.
+    pub(crate) fn render_sentence(self, row: FindingRow<'_>) -> Vec<Line<'static>> {
+        self.style_sentence(&self.wrap_sentence(row))
+    }
+
+    fn style_sentence(self, lines: &[String]) -> Vec<Line<'static>> {
         let style = self.theme.style_for(StyleRole::Dim);
-        lines.into_iter().map(|line| Line::styled(format!("   {line}"), style)).collect()
+        let indent = " ".repeat(SENTENCE_INDENT);
+        let lines = lines.iter();
+        lines.map(|line| Line::styled(format!("{indent}{line}"), style)).collect()
+    }
+
+    /// Wraps the sentence of a row, with the change that is nearest to its start.
+    fn wrap_sentence(self, row: FindingRow<'_>) -> Vec<String> {
+        let text = match row {
+            FindingRow::Single(finding) | FindingRow::Member(finding) => {
+                let changes = self.context_of(finding).map(|c| c.describe_changes(finding.since));
+                match changes.and_then(|changes| changes.into_iter().next()) {
+                    Some(change) => format!("{} · {change}", finding.summary.trim_end()),
+                    None => finding.summary.clone(),
+                }
+            }
+            FindingRow::Group { worst: None, .. } => String::new(),
+            FindingRow::Group { worst: Some(worst), .. } => format!("e.g. {}", worst.summary),
+        };
+        let text = SanitizedText::new(&text);
+        if text.trim().is_empty() {
+            return Vec::new();
+        }
+        display_text::wrap_text(&text, self.width.saturating_sub(SENTENCE_INDENT + 1))
+    }
+
+    fn align_numbers(self, since: &str, lost: &str, cost: &str, sure: &str) -> String {
+        let cost = if self.shows_cost() { format!("{cost:>COST$}") } else { String::new() };
+        format!("{since:>7}{lost:>11}{cost}{sure:>6}")
     }
 }
 
-/// Returns the sentence of a row: of its finding, or of the worst one of a group.
-fn sentence_text(row: FindingRow<'_>) -> SanitizedText {
-    match row {
-        FindingRow::Single(finding) | FindingRow::Member(finding) => {
-            SanitizedText::new(&finding.summary)
-        }
-        FindingRow::Group { worst: None, .. } => SanitizedText::default(),
-        FindingRow::Group { worst: Some(worst), .. } => {
-            SanitizedText::new(&format!("e.g. {}", worst.summary))
+/// Returns the lines of each row on the overview.
+fn overview_heights(
+    rows: &[FindingRow<'_>],
+    sentences: &[Vec<String>],
+    available: usize,
+) -> Vec<usize> {
+    let mut heights: Vec<usize> = sentences.iter().map(|sentence| 1 + sentence.len()).collect();
+    if heights.iter().sum::<usize>() > available {
+        for (lines, row) in heights.iter_mut().zip(rows) {
+            *lines = if row.severity() > Severity::Info { *lines } else { 1 };
         }
     }
+    heights
 }
 
 /// Cells of a row.
@@ -243,12 +291,8 @@ struct FindingCells {
     mark: &'static str,
     kind: FindingKind,
     entity: String,
-    sentence: Option<SanitizedText>,
+    owner: String,
     since: UnixMs,
-    cost: f64,
+    lost_gpus: f64,
     confidence: f64,
-}
-
-fn align_numbers(since: &str, lost: &str, sure: &str) -> String {
-    format!("{since:>7}{lost:>11}{sure:>6}")
 }

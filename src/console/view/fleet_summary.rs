@@ -1,28 +1,23 @@
 //! Summary at the top of the overview: GPU time by state, and losses.
 
-use std::time::Duration;
-
 use gaunt_schema::GpuState;
 use ratatui::text::{Line, Span};
 
-use super::{INDENT, render_titled_line};
+use super::{INDENT, render_titled_line, time_bar};
 use crate::{
     display_text,
     theme::{self, StyleRole, Theme},
-    widget::{bar, sparkline},
+    widget::bar,
 };
 use gaunt_api::Overview;
 
-/// Maximum width of the graph of lost GPUs, in columns.
-const PAST: usize = 40;
-
-/// Renders the bar, its legend and the line of losses, `width` columns wide.
+/// Renders the bar, its legend, the losses with their causes, and the time bar, `width` columns wide.
 ///
 /// ```text
 ///  GPU TIME  █████████████████████████████████████▒▒▒▒▒▒░░░░░░░░░░░░ddddiii········
 ///            █ computing 64.1  ▒ communicating 9.8  ░ waiting for peers 15.2  …  %
-///  LOST      2,071 GPUs (20.7 %)   $4,142/h   ▁▁▁▁▂▂▃▅▇▇▇▇▇▇▇▇  last 15m
-///            findings 1,982   idle 64   unexplained 25   unknown 8 GPUs
+///  LOST      2,071 GPUs (20.7 %)   $4,142/h   findings 1,982   idle 64   unexplained 25   unknown 8 GPUs
+///  TIME      ▁▁▁▁▂▂▶▁▁▁▁▁▁▁▁▁▁▃▅✖▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  last 15m
 /// ```
 pub(crate) fn render_summary(
     overview: &Overview,
@@ -46,8 +41,22 @@ pub(crate) fn render_summary(
     let mut lines =
         vec![render_titled_line("GPU TIME", render_fleet_bar(overview, width, theme), theme)];
     lines.extend(render_legend(overview, total, width, theme));
-    lines.push(render_losses(overview, total, width, theme));
-    lines.extend(render_loss_causes(overview, theme));
+    let mut losses = render_losses(overview, total, theme);
+    if let Some(causes) = render_loss_causes(overview, theme) {
+        // On a wide screen the causes are beside the loss.
+        let gap = 3;
+        if losses.width() + gap + causes.iter().map(Span::width).sum::<usize>() <= width {
+            losses.push_span(Span::raw(" ".repeat(gap)));
+            losses.extend(causes);
+            lines.push(losses);
+        } else {
+            lines.push(losses);
+            lines.push(render_titled_line("", causes, theme));
+        }
+    } else {
+        lines.push(losses);
+    }
+    lines.extend(time_bar::render_time_bar(overview, width, theme));
     lines
 }
 
@@ -90,7 +99,7 @@ fn render_legend(
     lines.into_iter().map(Line::from).collect()
 }
 
-fn render_losses(overview: &Overview, total: u32, width: usize, theme: Theme) -> Line<'static> {
+fn render_losses(overview: &Overview, total: u32, theme: Theme) -> Line<'static> {
     let lost = &overview.lost;
     let some = lost.gpus > 0.0;
     let unknown = overview.gpus_in_state(GpuState::Unknown)
@@ -118,30 +127,17 @@ fn render_losses(overview: &Overview, total: u32, width: usize, theme: Theme) ->
     if let Some(cost) = lost.cost_per_hour.filter(|cost| cost.is_finite()) {
         spans.push(Span::raw(format!("   {}", display_text::format_cost(cost, &lost.currency))));
     }
-    let used: usize = spans.iter().map(Span::width).sum::<usize>() + INDENT;
-    // Before the first point there was no measurement, so the history begins there.
-    let blank = lost.history.iter().take_while(|point| point.is_none()).count();
-    let history = &lost.history[blank..];
-    let graph_width =
-        sparkline::filled_columns(history.len(), width.saturating_sub(used + 16).min(PAST));
-    if graph_width > 1 {
-        let span = lost.history_step_ms.saturating_mul(history.len() as u64);
-        let duration = display_text::format_duration(Duration::from_millis(span));
-        let graph = sparkline::render_sparkline(history, None, graph_width);
-        spans.push(Span::styled(format!("   {graph}"), theme.style_for(meaning)));
-        spans.push(Span::styled(format!("  last {duration}"), theme.style_for(StyleRole::Dim)));
-    }
     render_titled_line("LOST", spans, theme)
 }
 
 /// Renders the causes of the lost GPUs, which add up to their number; nothing if no GPU is lost and all states are
 /// known.
-fn render_loss_causes(overview: &Overview, theme: Theme) -> Option<Line<'static>> {
+fn render_loss_causes(overview: &Overview, theme: Theme) -> Option<Vec<Span<'static>>> {
     let lost = &overview.lost;
     if lost.gpus <= 0.0 && lost.unknown_gpus == 0 {
         return None;
     }
-    let mut spans = vec![Span::raw(" ".repeat(INDENT))];
+    let mut spans = Vec::new();
     if lost.gpus > 0.0 {
         let part =
             |word: &str, gpus: f64| format!("{word} {}   ", display_text::format_gpu_count(gpus));
@@ -156,5 +152,5 @@ fn render_loss_causes(overview: &Overview, theme: Theme) -> Option<Line<'static>
         let text = format!("unknown {} GPUs", display_text::format_count(lost.unknown_gpus.into()));
         spans.push(Span::styled(text, theme.style_for(StyleRole::Dim)));
     }
-    Some(Line::from(spans))
+    Some(spans)
 }

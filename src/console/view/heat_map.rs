@@ -3,11 +3,11 @@
 
 use std::sync::LazyLock;
 
-use gaunt_schema::GpuState;
+use gaunt_schema::{GpuState, SanitizedText, Severity, natural_order};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
-    style::Style,
+    style::{Modifier, Style},
     text::{Line, Span},
 };
 
@@ -21,17 +21,22 @@ use crate::{
     theme::{self, StyleRole, Theme},
     widget::grid::{GridCell, GridLayout},
 };
+use gaunt_api::Overview;
+
+/// Style of a cell without a name that an open finding names.
+const MARK: Modifier = Modifier::UNDERLINED.union(Modifier::BOLD);
 
 /// Maximum width of a row label.
 const LABEL: usize = 16;
 
-/// Draws the map into its area, title first.
+/// Draws the map into its area, title first. A node that an open finding names has the finding's sign after its name;
+/// a cell without a name is underlined.
 ///
 /// ```text
 ///  HEAT      one cell = one GPU, by node              gpu003: 8 waiting for peers
 ///  gpu001 ████████  gpu009 ████████  gpu017 ████████  gpu025 ████████
 ///  gpu002 ████████  gpu010 ████████  gpu018 ████████  gpu026 ████████
-///  gpu003 ░░░░░░░░  gpu011 ████████  gpu019 ████████  gpu027 ········
+///  gpu003✖░░░░░░░░  gpu011 ████████  gpu019 ████████  gpu027 ········
 /// ```
 pub(crate) fn draw(
     buffer: &mut Buffer,
@@ -68,6 +73,7 @@ pub(crate) fn draw(
         whole,
         values: values.as_ref(),
         chosen: focused.then_some(node),
+        marks: mark_findings(overview),
         theme,
     };
     let mut click_areas = Vec::new();
@@ -98,6 +104,16 @@ pub(crate) fn full_height(state: &ConsoleState, width: u16) -> usize {
     let label = groups.label.min(LABEL);
     let grid = GridLayout::fit_groups(groups.list.len(), groups.gpus, label, width, usize::MAX);
     if grid.rows == 0 { 0 } else { 1 + grid.rows }
+}
+
+/// Returns the smallest number of lines with one cell per GPU, title included: only the first node of a row has its name.
+pub(crate) fn dense_height(state: &ConsoleState, width: u16) -> usize {
+    let Some(overview) = state.data.overview.as_deref() else { return 0 };
+    let groups = NodeGroups::of(&overview.heat, state);
+    let width = usize::from(width).saturating_sub(1);
+    let rows =
+        GridLayout::dense_rows(groups.list.len(), groups.gpus, groups.label.min(LABEL), width);
+    rows.map_or(usize::MAX, |rows| 1 + rows)
 }
 
 #[expect(clippy::too_many_arguments, reason = "the title depends on all parts of the map")]
@@ -152,7 +168,25 @@ struct HeatRenderer<'a> {
     values: Option<&'a HeatValues<'a>>,
     /// The node under the cursor.
     chosen: Option<usize>,
+    /// The nodes that an open finding names, by index, each with its worst severity.
+    marks: Vec<(usize, Severity)>,
     theme: Theme,
+}
+
+/// Returns the nodes that the findings of the overview name, by their index in the map.
+fn mark_findings(overview: &Overview) -> Vec<(usize, Severity)> {
+    let nodes = &overview.heat.nodes;
+    let index =
+        |name: &SanitizedText| nodes.binary_search_by(|node| natural_order(node, name)).ok();
+    let blamed = overview
+        .findings
+        .iter()
+        .filter_map(|finding| Some((index(finding.entity.node.as_ref()?)?, finding.severity)));
+    let mut marks: Vec<(usize, Severity)> = blamed.collect();
+    // The worst severity of a node comes first, and the others are dropped.
+    marks.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+    marks.dedup_by_key(|(node, _)| *node);
+    marks
 }
 
 impl HeatRenderer<'_> {
@@ -166,6 +200,23 @@ impl HeatRenderer<'_> {
             GridCell::One => self.render_tiles(first, at, click_areas),
             GridCell::Groups(shared) => self.render_shared_cells(first, shared, at, click_areas),
         }
+    }
+
+    /// Returns the worst severity of a finding on one of these nodes.
+    fn mark_of(&self, nodes: &[usize]) -> Option<Severity> {
+        if self.marks.is_empty() {
+            return None;
+        }
+        let mark = |node: &usize| {
+            let at = self.marks.binary_search_by_key(node, |(marked, _)| *marked).ok()?;
+            Some(self.marks[at].1)
+        };
+        nodes.iter().filter_map(mark).max()
+    }
+
+    /// Underlines a cell that a finding names: its sign and colour stay those of its state.
+    fn mark_cell(&self, nodes: &[usize], style: Style) -> Style {
+        if self.mark_of(nodes).is_some() { style.add_modifier(MARK) } else { style }
     }
 
     /// Renders one row of adjacent groups, each with its name, or after the name of the first one.
@@ -186,13 +237,27 @@ impl HeatRenderer<'_> {
                 let name = if is_selected && grid.named { theme::selected_style(dim) } else { dim };
                 spans
                     .push(Span::styled(display_text::align_left(group.name, grid.label - 1), name));
-                spans.push(Span::raw(" "));
+                // The sign of a finding takes the place of the gap.
+                let mark = self.mark_of(nodes).filter(|_| grid.named);
+                spans.push(mark.map_or_else(
+                    || Span::raw(" "),
+                    |severity| {
+                        let style = self.theme.severity_style(severity);
+                        Span::styled(theme::severity_sign(severity), style)
+                    },
+                ));
                 left += grid.label as u16;
             }
             let available = grid.tile - if grid.named { grid.label } else { 0 };
             // If a group has no name to highlight, its cells are highlighted; in a group of several nodes, the node's
             // own cells.
-            let cells = self.member_cells(nodes, is_selected && (!grid.named || nodes.len() > 1));
+            let mut cells =
+                self.member_cells(nodes, is_selected && (!grid.named || nodes.len() > 1));
+            if !grid.named && self.mark_of(nodes).is_some() {
+                for (_, style) in &mut cells {
+                    *style = style.add_modifier(MARK);
+                }
+            }
             let used = cells.len().min(available);
             self.add_click_areas(nodes, left, y, used, click_areas);
             push_runs(&mut spans, cells.into_iter().take(available));
@@ -233,7 +298,8 @@ impl HeatRenderer<'_> {
                 (sign, if is_chosen { theme::selected_style(style) } else { style })
             };
             if self.whole {
-                cells.push(mark(self.worst_cell(&[*node])));
+                let (sign, style) = self.worst_cell(&[*node]);
+                cells.push(mark((sign, self.mark_cell(&[*node], style))));
                 continue;
             }
             let (_, states, from) = self.groups.rows[*node];
@@ -284,6 +350,7 @@ impl HeatRenderer<'_> {
             }
             left += 1;
             let (sign, style) = self.worst_cell(nodes);
+            let style = self.mark_cell(nodes, style);
             (sign, if is_selected { theme::selected_style(style) } else { style })
         });
         let cells: Vec<(&'static str, Style)> = cells.collect();

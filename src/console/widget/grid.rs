@@ -63,6 +63,17 @@ impl GridLayout {
         Self { cell: GridCell::Groups(shared), per_row, rows, tile: 1, label, named: false }
     }
 
+    /// Returns the smallest number of rows with one cell per member; none if a group is wider than the map.
+    pub(crate) fn dense_rows(
+        groups: usize,
+        members: usize,
+        label: usize,
+        width: usize,
+    ) -> Option<usize> {
+        let per_row = (width + 1).saturating_sub(label + 1) / (members.max(1) + 1);
+        (per_row > 0).then(|| groups.div_ceil(per_row))
+    }
+
     /// Returns how many groups one step of the cursor passes.
     pub(crate) const fn groups_per_step(self) -> usize {
         match self.cell {
@@ -92,6 +103,8 @@ mod tests {
         let grid = GridLayout::fit_groups(200, 8, 6, 79, 26);
         assert_eq!((grid.cell, grid.per_row, grid.rows), (GridCell::One, 8, 25));
         assert!(!grid.named);
+        assert_eq!(GridLayout::dense_rows(200, 8, 6, 79), Some(25));
+        assert_eq!(GridLayout::dense_rows(200, 80, 6, 79), None);
     }
 
     #[test]

@@ -46,14 +46,6 @@ pub(crate) fn reaches_limit(sign: char) -> Option<bool> {
     Some(at > LEVELS.len() / 2)
 }
 
-/// Returns how many of `available` columns the points fill if each column has the same number of points.
-pub(crate) const fn filled_columns(points: usize, available: usize) -> usize {
-    if points == 0 || available == 0 {
-        return 0;
-    }
-    points.div_ceil(points.div_ceil(available))
-}
-
 fn value_level(value: f32, top: f32) -> usize {
     if top <= 0.0 {
         return 0;
@@ -92,9 +84,6 @@ mod tests {
         let drawn = render_sparkline(&points, None, 30);
         assert_eq!(drawn.chars().count(), 30);
         assert_eq!(drawn.matches('▇').count(), 1);
-        assert_eq!(filled_columns(90, 40), 30);
-        assert_eq!(filled_columns(5, 40), 5);
-        assert_eq!(filled_columns(0, 40) + filled_columns(5, 0), 0);
         let odd = render_sparkline(&points[..89], None, 30);
         assert_eq!(odd.chars().count(), 30);
     }

@@ -3,7 +3,10 @@
 use gaunt_schema::{AbsenceReason, Entity, FindingKind, LossShare, SanitizedText, Severity};
 
 use super::*;
-use gaunt_api::{Acknowledgement, EvidenceRole, FindingLifecycle, LimitSide};
+use gaunt_api::{
+    Acknowledgement, EvidenceRole, FindingContext, FindingLifecycle, FleetChange, FleetChangeKind,
+    LimitSide, VictimJob,
+};
 
 /// 12:03:41 UTC.
 const NOW: UnixMs = UnixMs(43_421_000);
@@ -75,6 +78,30 @@ fn sample_finding() -> Finding {
     finding.with_lost_gpus(511.0)
 }
 
+fn sample_context() -> FindingContext {
+    FindingContext {
+        id: sample_finding().id,
+        jobs: vec![VictimJob {
+            job: "8812".into(),
+            name: Some("llama-pt".into()),
+            user: Some("alice".into()),
+            account: None,
+            gpus: 512,
+        }],
+        job_count: 1,
+        cost_per_hour: Some(1_277.5),
+        currency: "USD".into(),
+        changes: vec![FleetChange {
+            at: UnixMs(sample_finding().since.0 - 20_000),
+            kind: FleetChangeKind::JobStarted,
+            job: Some("8812".into()),
+            nodes: Vec::new(),
+            node_count: 64,
+            what: SanitizedText::default(),
+        }],
+    }
+}
+
 fn sample_explanation() -> Explanation {
     let signal = |what: &str, value, absent, usual| SignalDetail {
         what: what.to_owned(),
@@ -92,6 +119,7 @@ fn sample_explanation() -> Explanation {
         number: evidence_item("IO pressure (PSI some)", value, Some(0.08), "io_pressure_ratio"),
     };
     Explanation {
+        context: Some(sample_context()),
         at: NOW,
         finding: sample_finding(),
         rule: "An active GPU reports a thermal or HW slowdown for most of the time.".to_owned(),

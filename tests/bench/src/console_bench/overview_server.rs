@@ -119,6 +119,8 @@ fn build_overview(waiting: &BTreeSet<usize>, second: usize, noise: &mut Overview
             .map(|(node, severity)| build_finding(&name(node), severity))
             .into(),
         groups: Vec::new(),
+        contexts: Vec::new(),
+        changes: Vec::new(),
         heat,
         worst: (0..WORST).map(|index| build_worst_node(name(3 + index * 37), noise)).collect(),
         trouble: Vec::new(),

@@ -1,0 +1,245 @@
+//! A finding as a text for tickets and chats, in Markdown, or as a page of HTML that needs nothing else.
+
+use gaunt_schema::{FindingEvent, SanitizedText, UnixMs, time::format_duration, unit::Unit};
+
+use super::{
+    AlternativeOutcome, EvidenceItem, Explanation, Finding, FindingContext,
+    victim_groups::describe_victims,
+};
+
+/// A finding with what is known around it, to be written as a text.
+#[derive(Clone, Copy)]
+pub struct FindingText<'a> {
+    /// The finding.
+    pub finding: &'a Finding,
+    /// The time to which its age counts.
+    pub at: UnixMs,
+    /// Owners, cost and nearby changes.
+    pub context: Option<&'a FindingContext>,
+    /// Its explanation, for signals and causes that were ruled out.
+    pub explanation: Option<&'a Explanation>,
+    /// Where it can be read in full.
+    pub link: Option<&'a str>,
+    /// Formats a number with its unit.
+    pub format: &'a dyn Fn(f64, Unit) -> String,
+}
+
+/// One table of the text.
+struct TextTable {
+    title: &'static str,
+    headings: &'static [&'static str],
+    rows: Vec<Vec<String>>,
+}
+
+impl FindingText<'_> {
+    /// Renders it as Markdown: what, since when, owner, cost, what changed, evidence, next step and link.
+    pub fn render_markdown(&self) -> String {
+        let mut out = vec![format!("### {}\n\n", escape_markdown(&self.title()))];
+        out.push(escape_markdown(&self.finding.summary) + "\n\n");
+        for (label, text) in self.facts() {
+            out.push(format!("- **{label}**: {}\n", escape_markdown(&text)));
+        }
+        for table in self.tables() {
+            let headings = table.headings.join(" | ");
+            out.push(format!("\n| {headings} |\n|{}\n", "---|".repeat(table.headings.len())));
+            for row in &table.rows {
+                let cells: Vec<String> = row.iter().map(|cell| escape_markdown(cell)).collect();
+                out.push(format!("| {} |\n", cells.join(" | ")));
+            }
+        }
+        out.push(format!("\nFinding `{}`", clean(&self.finding.id).replace('`', "'")));
+        if let Some(link) = self.link {
+            out.push(format!(" · <{}>", clean(link).replace(['<', '>', ' '], "")));
+        }
+        out.push("\n".to_owned());
+        out.concat()
+    }
+
+    /// Renders it as one page of HTML without references to anything else.
+    pub fn render_html(&self) -> String {
+        let title = escape_html(&self.title());
+        let mut out = vec![format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
+             <style>{STYLE}</style>\n</head>\n<body>\n<h1 class=\"{}\">{title}</h1>\n<p>{}</p>\n<dl>\n",
+            self.finding.severity.as_str(),
+            escape_html(&self.finding.summary)
+        )];
+        for (label, text) in self.facts() {
+            out.push(format!("<dt>{label}</dt><dd>{}</dd>\n", escape_html(&text)));
+        }
+        out.push("</dl>\n".to_owned());
+        for table in self.tables() {
+            let heads = table.headings.iter().map(|head| format!("<th>{head}</th>"));
+            let heads: String = heads.collect();
+            let title = table.title;
+            out.push(format!("<h2>{title}</h2>\n<table>\n<tr>{heads}</tr>\n"));
+            for row in &table.rows {
+                let cells = row.iter().map(|cell| format!("<td>{}</td>", escape_html(cell)));
+                out.push(format!("<tr>{}</tr>\n", cells.collect::<String>()));
+            }
+            out.push("</table>\n".to_owned());
+        }
+        out.push(format!("<p>Finding <code>{}</code>", escape_html(&self.finding.id)));
+        if let Some(link) = self.link.filter(|link| is_web_address(link)) {
+            let link = escape_html(link);
+            out.push(format!(" · <a href=\"{link}\">{link}</a>"));
+        }
+        out.push("</p>\n</body>\n</html>\n".to_owned());
+        out.concat()
+    }
+
+    fn title(&self) -> String {
+        let Finding { kind, entity, severity, confidence, .. } = self.finding;
+        let sure = (confidence * 100.0).round();
+        format!("{kind} on {entity} ({severity}, confidence {sure} %)")
+    }
+
+    /// The facts in the order of reading, each with its label.
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let finding = self.finding;
+        let mut facts = vec![("Since", self.describe_span())];
+        facts.push(("Cost", self.describe_cost()));
+        if let Some(context) = self.context {
+            facts.extend(context.describe_jobs().map(|jobs| ("Owner", jobs)));
+            let changes = context.describe_changes(finding.since);
+            facts.extend(changes.into_iter().map(|change| ("Changed", change)));
+        }
+        let victims = describe_victims(&finding.victims).into_iter();
+        facts.extend(victims.map(|victims| ("Victims", victims)));
+        if !finding.next.is_empty() {
+            facts.push(("Next", finding.next.clone()));
+        }
+        if let Some(ack) = &finding.acknowledged {
+            let note = if ack.note.is_empty() { String::new() } else { format!(": {}", ack.note) };
+            facts.push(("Acknowledged", format!("by {} at {}{note}", ack.by, instant(ack.at))));
+        }
+        if let Some(repeats) = self.explanation.and_then(Explanation::describe_repeats) {
+            facts.push(("Repeated", repeats));
+        }
+        if !finding.missing.is_empty() {
+            facts.push(("Missing", finding.missing.join(", ")));
+        }
+        facts
+    }
+
+    fn describe_span(&self) -> String {
+        let finding = self.finding;
+        let since = instant(finding.since);
+        let Some(closed) = finding.life.closed else {
+            let lasted = format_duration(self.at.duration_since(finding.since));
+            return format!("{since} ({lasted})");
+        };
+        let lasted = format_duration(closed.duration_since(finding.since));
+        let mut ends = finding.life.changes.iter().rev();
+        let reason = ends.find(|change| change.what == FindingEvent::Closed);
+        let reason = reason.map(|change| change.to.as_str()).filter(|reason| !reason.is_empty());
+        let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+        format!("{since}, closed {} after {lasted}{reason}", instant(closed))
+    }
+
+    fn describe_cost(&self) -> String {
+        let lost = format!("{:.1} GPUs lost", self.finding.lost_gpus);
+        let context = self.context;
+        match context.and_then(|context| Some((context.cost_per_hour?, &context.currency))) {
+            Some((cost, currency)) => format!("{lost}, {cost:.2} {currency} per hour"),
+            None => lost,
+        }
+    }
+
+    fn tables(&self) -> Vec<TextTable> {
+        let mut tables = Vec::new();
+        if !self.finding.evidence.is_empty() {
+            let rows = self.finding.evidence.iter().map(|item| self.evidence_row(item));
+            let headings = &["evidence", "now", "limit", "note"];
+            tables.push(TextTable { title: "Evidence", headings, rows: rows.collect() });
+        }
+        let chain = self.explanation.and_then(|explanation| explanation.chain.as_ref());
+        let Some(chain) = chain else { return tables };
+        let number = |value: Option<f64>, unit| {
+            value.map_or_else(String::new, |value| (self.format)(value, unit))
+        };
+        let ruled_out =
+            chain.alternatives.iter().filter(|other| other.ruling == AlternativeOutcome::RuledOut);
+        let rows: Vec<Vec<String>> = ruled_out
+            .map(|other| {
+                let item = &other.number;
+                vec![other.kind.to_string(), item.what.clone(), number(item.value, item.unit)]
+            })
+            .collect();
+        if !rows.is_empty() {
+            let headings = &["ruled out", "because", "now"];
+            tables.push(TextTable { title: "Ruled out", headings, rows });
+        }
+        let signals = chain.signals.iter().map(|signal| {
+            let of = |value| number(value, signal.unit);
+            vec![signal.what.clone(), of(signal.value), of(signal.usual), of(signal.peers)]
+        });
+        let rows: Vec<Vec<String>> = signals.collect();
+        if !rows.is_empty() {
+            let headings = &["signal", "now", "baseline", "peers"];
+            tables.push(TextTable { title: "Signals", headings, rows });
+        }
+        tables
+    }
+
+    fn evidence_row(&self, item: &EvidenceItem) -> Vec<String> {
+        let number = |value: f64| (self.format)(value, item.unit);
+        vec![
+            item.what.clone(),
+            item.value.map_or_else(|| "–".to_owned(), number),
+            item.limit.map_or_else(String::new, |limit| item.side.render_limit(&number(limit))),
+            item.describe(),
+        ]
+    }
+}
+
+/// Style of the page: readable on screen and on paper, in light and dark.
+const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;\
+color-scheme:light dark}h1{font-size:1.3rem;border-left:.4rem solid #888;padding-left:.6rem}\
+h1.critical{border-color:#c81414}h1.warning{border-color:#d9a400}h2{font-size:1.1rem}\
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem}dt{font-weight:600}dd{margin:0}\
+table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.2rem .6rem;border-bottom:1px solid #8884}";
+
+/// Date and time of day in UTC.
+fn instant(at: UnixMs) -> String {
+    let (year, month, day) = at.to_date();
+    format!("{year:04}-{month:02}-{day:02} {} UTC", at.to_time_of_day())
+}
+
+/// Removes control characters and line breaks.
+fn clean(text: &str) -> String {
+    SanitizedText::new(text).to_string()
+}
+
+fn escape_markdown(text: &str) -> String {
+    let mut out = String::new();
+    for character in clean(text).chars() {
+        if matches!(character, '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '|' | '#' | '~') {
+            out.push('\\');
+        }
+        out.push(character);
+    }
+    out
+}
+
+fn escape_html(text: &str) -> String {
+    let mut out = String::new();
+    for character in clean(text).chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+fn is_web_address(link: &str) -> bool {
+    link.starts_with("https://") || link.starts_with("http://")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! Tests of findings as Markdown and HTML, with names that try to be markup.
+
+use gaunt_schema::{Entity, FindingKind, Severity};
+
+use super::*;
+use crate::{EvidenceRole, FleetChange, FleetChangeKind, HistoryRelation, LimitSide, VictimJob};
+
+fn hostile_finding() -> Finding {
+    let entity = Entity::new_port(&"gpu003|<b>".into(), &"mlx5_1".into(), &"1".into());
+    let mut finding = Finding::new(FindingKind::PortDown, Severity::Critical, entity);
+    finding.since = UnixMs(1_763_695_445_000);
+    finding.confidence = 0.97;
+    finding.lost_gpus = 112.0;
+    finding.summary = "port mlx5_1/1 is down\n# and <script>alert(1)</script> | `x`".to_owned();
+    finding.next = "check the cable [of](javascript:x) gpu003".to_owned();
+    finding.victims =
+        (0..8).map(|n| Entity::new_gpu(&"gpu003".into(), &n.to_string().into())).collect();
+    finding.evidence = vec![EvidenceItem {
+        what: "logical state".into(),
+        value: Some(1.0),
+        unit: Unit::Count,
+        limit: Some(4.0),
+        side: LimitSide::Below,
+        role: EvidenceRole::Proof,
+        note: "1 down | 4 active".into(),
+        source: String::new(),
+        threshold: String::new(),
+        past: HistoryRelation::Same,
+    }];
+    finding
+}
+
+fn sample_context() -> FindingContext {
+    FindingContext {
+        id: String::new(),
+        jobs: vec![VictimJob {
+            job: "8812".into(),
+            name: Some("llama-pt".into()),
+            user: Some("alice".into()),
+            account: None,
+            gpus: 64,
+        }],
+        job_count: 1,
+        cost_per_hour: Some(280.0),
+        currency: "USD".into(),
+        changes: vec![FleetChange {
+            at: UnixMs(1_763_695_430_000),
+            kind: FleetChangeKind::JobStarted,
+            job: Some("8812".into()),
+            nodes: Vec::new(),
+            node_count: 8,
+            what: SanitizedText::default(),
+        }],
+    }
+}
+
+fn render(link: Option<&str>) -> (String, String) {
+    let (finding, context) = (hostile_finding(), sample_context());
+    let text = FindingText {
+        finding: &finding,
+        at: UnixMs(finding.since.0 + 370_000),
+        context: Some(&context),
+        explanation: None,
+        link,
+        format: &|value, _| format!("{value}"),
+    };
+    (text.render_markdown(), text.render_html())
+}
+
+#[test]
+fn markdown_has_what_since_cost_owner_change_evidence_next_and_link() {
+    let (markdown, _) = render(Some("https://gaunt.example:9771/api/gaunt/v1/findings/x"));
+    for part in [
+        "(critical, confidence 97 %)",
+        "- **Since**: 2025-11-21 03:24:05 UTC (6m10)",
+        "- **Cost**: 112.0 GPUs lost, 280.00 USD per hour",
+        "- **Owner**: job 8812 llama-pt of alice",
+        "- **Changed**: job 8812 started on 8 nodes, 15s before",
+        "- **Victims**: 8 GPUs of gpu003: 0-7",
+        "- **Next**: check the cable",
+        "| logical state | 1 | < 4 |".replace('<', "\\<").as_str(),
+        "<https://gaunt.example:9771/api/gaunt/v1/findings/x>",
+    ] {
+        assert!(markdown.contains(part), "{part} in\n{markdown}");
+    }
+}
+
+#[test]
+fn names_are_never_markup() {
+    let (markdown, html) = render(Some("javascript:alert(1)"));
+    assert!(markdown.contains("gpu003\\|\\<b\\>") && !markdown.contains(" <script"), "{markdown}");
+    assert!(!markdown.contains("\n# and"), "a text stays on its line: {markdown}");
+    assert!(markdown.contains("\\[of\\](javascript:x)"), "{markdown}");
+    assert!(markdown.contains("1 down \\| 4 active"), "{markdown}");
+    assert!(!html.contains("<script") && !html.contains("<b>"), "{html}");
+    assert!(html.contains("&lt;script&gt;") && html.contains("gpu003|&lt;b&gt;"), "{html}");
+    assert!(!html.contains("javascript:alert"), "only web addresses are links: {html}");
+    for outside in ["src=", "@import", "url(", "<link"] {
+        assert!(!html.contains(outside), "the page needs nothing else: {outside}");
+    }
+}

@@ -1,0 +1,141 @@
+//! Time bar: lost GPUs over the last minutes, as wide as the screen, with marks of what happened.
+
+use std::time::Duration;
+
+use gaunt_schema::UnixMs;
+use ratatui::{
+    style::Style,
+    text::{Line, Span},
+};
+
+use super::{INDENT, render_titled_line};
+use crate::{
+    display_text,
+    theme::{self, StyleRole, Theme},
+    time_marks::{MarkKind, mark_times},
+    widget::sparkline,
+};
+use gaunt_api::Overview;
+
+/// Spans of the bar, in minutes: the smallest one that covers what is known is shown, so that the bar rarely moves.
+const SPANS: [u64; 4] = [2, 5, 10, 15];
+
+/// Columns of the name of the span.
+const SPAN_NAME: usize = 10;
+
+/// Renders the bar; none before anything is known.
+///
+/// ```text
+///  TIME      ▁▁▁▁▁▁▶▁▁▁▁▁▁▁✖▅▆▇▇▇▇▇▇▇▇▇▇◆▇▇▇▇▇▇▇▇▇▇▇▇▲▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  last 15m
+/// ```
+pub(crate) fn render_time_bar(
+    overview: &Overview,
+    width: usize,
+    theme: Theme,
+) -> Option<Line<'static>> {
+    let lost = &overview.lost;
+    let blank = lost.history.iter().take_while(|point| point.is_none()).count();
+    let known = lost.history.len() - blank;
+    let columns = width.saturating_sub(INDENT + SPAN_NAME + 1);
+    if known == 0 || columns < 10 || lost.history_step_ms == 0 {
+        return None;
+    }
+    let covered = lost.history_step_ms * known as u64;
+    let span = SPANS.map(|minutes| minutes * 60_000).into_iter().find(|span| *span >= covered);
+    let span = span.unwrap_or(covered);
+    let points = (span / lost.history_step_ms).max(1) as usize;
+    let point_at = |column: usize| {
+        // The newest point is at the right end.
+        let back = (columns - 1 - column) * points / columns;
+        lost.history.len().checked_sub(back + 1).and_then(|at| lost.history[at])
+    };
+    let values: Vec<Option<f32>> = (0..columns).map(point_at).collect();
+    let graph = sparkline::render_sparkline(&values, None, columns);
+    let marks = place_marks(overview, span, columns);
+    let some = lost.gpus > 0.0;
+    let plain = theme.style_for(if some { StyleRole::Bad } else { StyleRole::Good });
+    let mut spans: Vec<Span<'static>> = Vec::new();
+    let mut run: Option<Style> = None;
+    let mut buffer = [0; 4];
+    for (level, mark) in graph.chars().zip(&marks) {
+        let (sign, style) = match mark {
+            Some(kind) => mark_sign(*kind, theme),
+            None => (&*level.encode_utf8(&mut buffer), plain),
+        };
+        match spans.last_mut() {
+            Some(part) if run == Some(style) => part.content.to_mut().push_str(sign),
+            _ => spans.push(Span::styled(sign.to_owned(), style)),
+        }
+        run = Some(style);
+    }
+    let name = display_text::format_duration(Duration::from_millis(span));
+    spans.push(Span::styled(format!("  last {name}"), theme.style_for(StyleRole::Dim)));
+    Some(render_titled_line("TIME", spans, theme))
+}
+
+/// Returns the most important mark of each column.
+fn place_marks(overview: &Overview, span: u64, columns: usize) -> Vec<Option<MarkKind>> {
+    let mut placed: Vec<Option<MarkKind>> = vec![None; columns];
+    for (at, kind) in mark_times(overview) {
+        if let Some(column) = column_of(at, overview.at, span, columns) {
+            placed[column] = placed[column].max(Some(kind));
+        }
+    }
+    placed
+}
+
+fn column_of(at: UnixMs, end: UnixMs, span: u64, columns: usize) -> Option<usize> {
+    let age = u64::try_from(end.0 - at.0).ok().filter(|age| *age < span)?;
+    Some(columns - 1 - (age as usize * columns / span as usize).min(columns - 1))
+}
+
+/// Returns the sign and the style of a mark.
+fn mark_sign(kind: MarkKind, theme: Theme) -> (&'static str, Style) {
+    match kind {
+        MarkKind::Finding(severity) => {
+            (theme::severity_sign(severity), theme.severity_style(severity))
+        }
+        MarkKind::JobStarted => ("▶", theme.style_for(StyleRole::Title)),
+        MarkKind::JobEnded => ("◀", theme.style_for(StyleRole::Title)),
+        MarkKind::NodeChanged => ("◆", theme.style_for(StyleRole::Starved)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        sample_answers,
+        theme::{ColourDepth, GlyphSet},
+    };
+
+    fn bar(overview: &Overview, width: usize) -> String {
+        let theme = Theme::new(ColourDepth::None, GlyphSet::Unicode, |_| None);
+        render_time_bar(overview, width, theme).map_or_else(String::new, |line| line.to_string())
+    }
+
+    #[test]
+    fn bar_is_as_wide_as_the_screen_and_has_each_mark_once() {
+        let overview = sample_answers::two_faults_overview(8);
+        for width in [60, 80, 160, 300] {
+            let text = bar(&overview, width);
+            assert_eq!(display_text::text_width(&text), width - 1, "{text}");
+            for sign in ["✖", "▲", "▶"] {
+                let joined = width < 80 && sign == "▶";
+                assert!(joined || text.matches(sign).count() == 1, "{sign} in {text}");
+            }
+            assert!(text.ends_with("last 15m"), "{text}");
+        }
+    }
+
+    #[test]
+    fn span_grows_with_what_is_known() {
+        let mut overview = sample_answers::two_faults_overview(8);
+        overview.lost.history = vec![None; 90];
+        assert_eq!(bar(&overview, 80), "");
+        overview.lost.history[89] = Some(1.0);
+        assert!(bar(&overview, 80).ends_with("last 2m"), "{}", bar(&overview, 80));
+        overview.lost.history[60] = Some(1.0);
+        assert!(bar(&overview, 80).ends_with("last 5m"), "{}", bar(&overview, 80));
+    }
+}
