@@ -125,6 +125,7 @@ fn build_overview(waiting: &BTreeSet<usize>, second: usize, noise: &mut Overview
         worst: (0..WORST).map(|index| build_worst_node(name(3 + index * 37), noise)).collect(),
         trouble: Vec::new(),
         source_trouble: Vec::new(),
+        source_notes: Vec::new(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Pages are decoded without a rejected line, show the state, and behave as counters do.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use gaunt_schema::{
     Device, DeviceClass, Dialect, MetricId, Report, ScrapedPage,
@@ -242,8 +242,8 @@ fn host_values_are_those_of_the_state() {
 }
 
 /// The series of counters on a page with their values; a rate that is typed as a counter is none.
-pub(super) fn counters_of_page(page: &str) -> HashMap<String, f64> {
-    let mut counters = HashMap::new();
+pub(super) fn counters_of_page(page: &str) -> BTreeMap<String, f64> {
+    let mut counters = BTreeMap::new();
     let (mut family, mut is_counter) = ("", false);
     for line in page.lines() {
         if let Some(header) = line.strip_prefix("# TYPE ") {
