@@ -398,6 +398,7 @@ mod tests {
             let changed = after.iter().filter(|(key, value)| before[*key] != **value).count();
             let share = changed as f64 / after.len() as f64;
             assert!(share >= 0.6, "round {round}: {changed} of {} changed", after.len());
+            #[expect(clippy::iter_over_hash_type, reason = "each series is checked for itself")]
             for ((metric, device), value) in &after {
                 let falls = before[&(*metric, *device)].value() > value.value();
                 let counts = matches!(
