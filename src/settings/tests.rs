@@ -79,7 +79,7 @@ fn invalid_setting_is_refused_with_file_line_key_and_next_step() {
             "[gathr]\n",
             "gaunt.toml:1: unknown key `gathr`, known keys are `cluster`, `gather`, `serve`, \
              `judge`, `console`, `topology`, `jobs`, `record`, `alertmanager`, `report`, \
-             `history`, `store`; correct the name or remove the line",
+             `history`, `store`, `prometheus`; correct the name or remove the line",
         ),
         (
             "\n[gather]\nperiod = \"0s\"\n",
