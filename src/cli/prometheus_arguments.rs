@@ -12,7 +12,7 @@ use super::parse_age;
 #[derive(Args, Clone, Debug, Default)]
 pub struct PrometheusArguments {
     /// Read from a Prometheus, VictoriaMetrics, Mimir or Thanos that already scrapes dcgm-exporter, node_exporter or
-    /// gaunt-node: the address below which its /api/v1 is. Settings: [prometheus].
+    /// gaunt-node: the address below which its /api/v1 is. Settings: `[prometheus]`.
     #[arg(long, value_name = "URL")]
     pub prometheus: Option<String>,
     /// Matchers of the labels of its targets, such as 'cluster="hall-1",job=~"dcgm.*"'.

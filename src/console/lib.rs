@@ -15,6 +15,7 @@ use gaunt_api::{Answer, Question};
 
 mod acknowledge_findings;
 mod action;
+mod console_options;
 mod console_signals;
 mod console_source;
 mod console_state;
@@ -64,6 +65,7 @@ mod panic_restore_test;
 mod sample_answers;
 use acknowledge_findings::{PendingAcknowledgement, acknowledge_findings, await_acknowledgement};
 use action::{ConsoleAction, ConsoleEffect};
+pub use console_options::ConsoleOptions;
 use console_signals::{ConsoleSignals, SignalEvent};
 pub use console_source::{ConsoleSource, ContextConnection, PendingAnswer, SourceError};
 use console_state::{ConsoleState, Restriction};
@@ -76,43 +78,6 @@ use theme::Theme;
 pub use theme::{ColourDepth, GlyphSet, Palette};
 pub use user_config::ContextAddress;
 use user_config::{UserConfig, plugin_key::PluginCommand};
-
-/// Options of the console.
-#[derive(Clone, Debug)]
-pub struct ConsoleOptions {
-    /// Time between two polls of the source.
-    pub period: Duration,
-    /// Number of colours to use.
-    pub colour: ColourDepth,
-    /// Character set to use.
-    pub glyphs: GlyphSet,
-    /// Colour palette; the palette that the user saved takes precedence.
-    pub palette: Palette,
-    /// Controls of the replay, if the source is a replay; `z` pauses it.
-    pub player: Option<ReplayControl>,
-    /// Whether the console writes no file but its preferences, runs no program, opens no other aggregator, and is not
-    /// suspended.
-    pub restricted: bool,
-    /// Whether it may copy to the terminal's clipboard in restricted mode.
-    pub restricted_copy: bool,
-    /// Opens the aggregators of the user's file; none if the source cannot be changed.
-    pub contexts: Option<ContextConnection>,
-}
-
-impl Default for ConsoleOptions {
-    fn default() -> Self {
-        Self {
-            period: Duration::from_secs(1),
-            colour: ColourDepth::Auto,
-            glyphs: GlyphSet::Auto,
-            palette: Palette::default(),
-            player: None,
-            restricted: false,
-            restricted_copy: false,
-            contexts: None,
-        }
-    }
-}
 
 /// Minimum time between two polls: faster updates cannot be read.
 const MIN_PERIOD: Duration = Duration::from_millis(50);

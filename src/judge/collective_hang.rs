@@ -258,7 +258,8 @@ impl RankActivity {
             (limits.hung_power_pace_ratio, "hung_power_pace_ratio")
         };
         let activity = EvidenceRow::Activity.to_evidence(self.pace, Some(least));
-        let note = "limit: beside its usual power";
+        let is_raised = self.most_power > Some(limits.power_waiting_ratio);
+        let note = if is_raised { "limit: beside its usual power" } else { "" };
         let power = EvidenceRow::Power.to_evidence(self.power, self.most_power).with_note(note);
         // One rank may still do something.
         [activity.with_threshold(key).or_context(), power.context_if(is_profiled).or_context()]
