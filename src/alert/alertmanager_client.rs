@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gaunt_schema::{SanitizedText, plain_error};
-use reqwest::{Client, Method, RequestBuilder, Url, header::AUTHORIZATION};
+use reqwest::{Client, Method, RequestBuilder, Url, header::HeaderMap};
 use serde::de::DeserializeOwned;
 use tokio::{
     sync::watch,
@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{AlertError, AlertSnapshot, alertmanager_api};
 use gaunt_api::{AlertLine, AlertServer};
-use gaunt_scrape::{CredentialState, LoadedCredentials};
+use gaunt_scrape::CredentialState;
 
 /// The time for one request.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -207,24 +207,10 @@ impl AlertmanagerClient {
         } else {
             let credentials =
                 self.credentials.borrow_and_update().clone().map_err(|why| why.to_string())?;
-            self.client.insert(build_client(&credentials)?)
+            self.client.insert(credentials.build_http_client(HeaderMap::new(), Some(DEADLINE))?)
         };
         Ok(client.request(method, url))
     }
-}
-
-/// Builds an HTTP client with these credentials and trusted CAs.
-fn build_client(credentials: &LoadedCredentials) -> Result<Client, String> {
-    let headers =
-        credentials.authorization.iter().map(|value| (AUTHORIZATION, value.clone())).collect();
-    Client::builder()
-        .timeout(DEADLINE)
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .tls_backend_preconfigured(credentials.tls_config().clone())
-        .default_headers(headers)
-        .build()
-        .map_err(|error| format!("cannot create an HTTP client: {}", plain_error::network(&error)))
 }
 
 /// Reads the body of a response, up to its limit.

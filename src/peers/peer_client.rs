@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gaunt_schema::{SanitizedText, UnixMs, plain_error};
-use reqwest::{Client, RequestBuilder, StatusCode, Url, header::AUTHORIZATION};
+use reqwest::{Client, RequestBuilder, StatusCode, Url, header::HeaderMap};
 use serde::de::DeserializeOwned;
 use tokio::{sync::watch, task::spawn_blocking};
 
@@ -13,7 +13,7 @@ use gaunt_api::{
     peer_exchange::{PEER_ACTION_PATH, PEER_PATH, PEER_STATE_PATH},
 };
 use gaunt_engine::{MAX_PEER_SNAPSHOT, PeerSnapshot};
-use gaunt_scrape::{CredentialState, LoadedCredentials};
+use gaunt_scrape::CredentialState;
 
 /// The time for one request, the state apart: a peer on the same network answers in milliseconds.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -121,23 +121,10 @@ impl PeerClient {
         } else {
             let credentials =
                 self.credentials.borrow_and_update().clone().map_err(|why| why.to_string())?;
-            self.client.insert(build_client(&credentials)?)
+            self.client.insert(credentials.build_http_client(HeaderMap::new(), Some(DEADLINE))?)
         };
         Ok(build(client, url))
     }
-}
-
-fn build_client(credentials: &LoadedCredentials) -> Result<Client, String> {
-    let headers =
-        credentials.authorization.iter().map(|value| (AUTHORIZATION, value.clone())).collect();
-    Client::builder()
-        .timeout(DEADLINE)
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .tls_backend_preconfigured(credentials.tls_config().clone())
-        .default_headers(headers)
-        .build()
-        .map_err(|error| format!("cannot create an HTTP client: {}", plain_error::network(&error)))
 }
 
 /// Sends a request and reads its whole answer, up to a limit.

@@ -11,8 +11,8 @@ use gaunt_scrape::{CredentialState, LoadedCredentials};
 use reqwest::{
     Client, Response, Url,
     header::{
-        ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, DATE, HeaderMap,
-        HeaderName, HeaderValue, USER_AGENT,
+        ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, DATE, HeaderMap, HeaderName,
+        HeaderValue, USER_AGENT,
     },
 };
 use serde::Deserialize;
@@ -301,20 +301,13 @@ fn build_client(
     credentials: &LoadedCredentials,
     tenant: Option<HeaderValue>,
 ) -> Result<Client, String> {
-    let mut headers: HeaderMap =
-        credentials.authorization.iter().map(|value| (AUTHORIZATION, value.clone())).collect();
+    let mut headers = HeaderMap::new();
     headers.extend(tenant.map(|tenant| (TENANT, tenant)));
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
     let agent = HeaderValue::from_static(concat!("gaunt/", env!("CARGO_PKG_VERSION")));
     headers.insert(USER_AGENT, agent);
-    Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .tls_backend_preconfigured(credentials.tls_config().clone())
-        .default_headers(headers)
-        .build()
-        .map_err(|error| plain_error::network(&error))
+    credentials.build_http_client(headers, None)
 }
 
 /// How far the time of an answer is ahead of `now`, in milliseconds.

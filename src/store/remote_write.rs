@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use gaunt_schema::plain_error;
-use gaunt_scrape::{CredentialState, LoadedCredentials};
+use gaunt_scrape::CredentialState;
 use reqwest::{
     Client, StatusCode, Url,
     header::{
-        AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
-        RETRY_AFTER, USER_AGENT,
+        CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT,
     },
 };
 use tokio::sync::watch;
@@ -87,25 +86,16 @@ impl RemoteWriteClient {
         }
         let credentials =
             self.credentials.borrow_and_update().clone().map_err(|why| why.to_string())?;
-        Ok(self.client.insert(build_client(&credentials, self.headers.clone())?).clone())
+        Ok(self
+            .client
+            .insert(credentials.build_http_client(self.headers.clone(), Some(DEADLINE))?)
+            .clone())
     }
 
     /// The address.
     pub(crate) fn url(&self) -> &Url {
         &self.url
     }
-}
-
-fn build_client(credentials: &LoadedCredentials, mut headers: HeaderMap) -> Result<Client, String> {
-    headers.extend(credentials.authorization.iter().map(|value| (AUTHORIZATION, value.clone())));
-    Client::builder()
-        .timeout(DEADLINE)
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .tls_backend_preconfigured(credentials.tls_config().clone())
-        .default_headers(headers)
-        .build()
-        .map_err(|error| format!("cannot create an HTTP client: {}", plain_error::network(&error)))
 }
 
 /// Posts one request.
