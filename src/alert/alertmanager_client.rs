@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gaunt_schema::{SanitizedText, plain_error};
-use reqwest::{Client, Method, RequestBuilder, Url, header::HeaderMap};
+use reqwest::{Method, RequestBuilder, Url, header::HeaderMap};
 use serde::de::DeserializeOwned;
 use tokio::{
     sync::watch,
@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{AlertError, AlertSnapshot, alertmanager_api};
 use gaunt_api::{AlertLine, AlertServer};
-use gaunt_scrape::CredentialState;
+use gaunt_scrape::{CredentialState, HttpClient};
 
 /// The time for one request.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -34,9 +34,7 @@ const PATIENCE: u32 = 4;
 
 /// One Alertmanager.
 pub(super) struct AlertmanagerClient {
-    /// The HTTP client with the current credentials; none until it is needed.
-    client: Option<Client>,
-    credentials: watch::Receiver<CredentialState>,
+    client: HttpClient,
     base: Url,
     repeat_interval: Duration,
     state: AlertServer,
@@ -65,8 +63,7 @@ impl AlertmanagerClient {
     ) -> Result<Self, AlertError> {
         let state = AlertServer { address: SanitizedText::new(address), ..AlertServer::default() };
         Ok(Self {
-            client: None,
-            credentials,
+            client: HttpClient::new(credentials, HeaderMap::new(), Some(DEADLINE)),
             base: parse_base_url(address)?,
             repeat_interval,
             state,
@@ -198,18 +195,7 @@ impl AlertmanagerClient {
     fn build_request(&mut self, method: Method, path: &str) -> Result<RequestBuilder, String> {
         let url =
             self.base.join(path).map_err(|_| format!("{path} cannot be appended to its URL"))?;
-        // New credentials require new connections.
-        if self.credentials.has_changed().unwrap_or(false) {
-            self.client = None;
-        }
-        let client = if let Some(client) = &self.client {
-            client
-        } else {
-            let credentials =
-                self.credentials.borrow_and_update().clone().map_err(|why| why.to_string())?;
-            self.client.insert(credentials.build_http_client(HeaderMap::new(), Some(DEADLINE))?)
-        };
-        Ok(client.request(method, url))
+        Ok(self.client.current()?.request(method, url))
     }
 }
 

@@ -13,7 +13,7 @@ use gaunt_api::{
     peer_exchange::{PEER_ACTION_PATH, PEER_PATH, PEER_STATE_PATH},
 };
 use gaunt_engine::{MAX_PEER_SNAPSHOT, PeerSnapshot};
-use gaunt_scrape::CredentialState;
+use gaunt_scrape::{CredentialState, HttpClient};
 
 /// The time for one request, the state apart: a peer on the same network answers in milliseconds.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -32,9 +32,7 @@ pub(super) struct PeerClient {
     cluster: SanitizedText,
     /// Start of this aggregator, by which it recognises itself.
     started: UnixMs,
-    credentials: watch::Receiver<CredentialState>,
-    /// The HTTP client with the current credentials; none until it is needed.
-    client: Option<Client>,
+    client: HttpClient,
 }
 
 /// The base address of a peer from the settings.
@@ -64,7 +62,8 @@ impl PeerClient {
         started: UnixMs,
     ) -> Result<Self, PeerError> {
         let (base, address) = (parse_peer_url(address)?, SanitizedText::new(address));
-        Ok(Self { base, address, cluster, started, credentials, client: None })
+        let client = HttpClient::new(credentials, HeaderMap::new(), Some(DEADLINE));
+        Ok(Self { base, address, cluster, started, client })
     }
 
     /// The address for display.
@@ -112,18 +111,7 @@ impl PeerClient {
     ) -> Result<RequestBuilder, String> {
         let below = format!("{}/{path}", API.trim_start_matches('/'));
         let url = self.base.join(&below).map_err(|_| format!("{below} does not fit its URL"))?;
-        // New credentials require new connections.
-        if self.credentials.has_changed().unwrap_or(false) {
-            self.client = None;
-        }
-        let client = if let Some(client) = &self.client {
-            client
-        } else {
-            let credentials =
-                self.credentials.borrow_and_update().clone().map_err(|why| why.to_string())?;
-            self.client.insert(credentials.build_http_client(HeaderMap::new(), Some(DEADLINE))?)
-        };
-        Ok(build(client, url))
+        Ok(build(self.client.current()?, url))
     }
 }
 

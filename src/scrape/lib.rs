@@ -14,6 +14,7 @@ mod endpoint;
 mod fetch;
 mod file_polling;
 mod host_list;
+mod http_client;
 mod machine_identity;
 mod quotas;
 mod scrape_manager;
@@ -38,6 +39,7 @@ pub use endpoint::{
     TargetListError, UrlScheme, check_path,
 };
 pub use host_list::{HostListError, MAX_NAMES, expand_host_list};
+pub use http_client::HttpClient;
 pub use quotas::ScrapeQuotas;
 pub use scrape_slots::ScrapeSlots;
 pub use server_access::{CredentialState, HttpCredentials, LoadedCredentials, ServerAccess};

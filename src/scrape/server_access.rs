@@ -12,8 +12,7 @@ use std::{
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use gaunt_schema::{SanitizedText, plain_error};
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
-use reqwest::{Client, ClientBuilder, redirect::Policy};
+use hyper::header::HeaderValue;
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 use tokio_rustls::{
     TlsConnector,
@@ -74,25 +73,6 @@ impl LoadedCredentials {
     /// The trusted CAs and our client certificate.
     pub fn tls_config(&self) -> &ClientConfig {
         self.connector.config()
-    }
-
-    /// Creates a client of an HTTP API with these credentials: each request has these headers and, unless it sets
-    /// another, this deadline. Neither redirects nor a proxy get to see them.
-    pub fn build_http_client(
-        &self,
-        mut headers: HeaderMap,
-        deadline: Option<Duration>,
-    ) -> Result<Client, String> {
-        headers.extend(self.authorization.iter().map(|value| (AUTHORIZATION, value.clone())));
-        let client = Client::builder()
-            .redirect(Policy::none())
-            .no_proxy()
-            .tls_backend_preconfigured(self.tls_config().clone())
-            .default_headers(headers);
-        let client = deadline.into_iter().fold(client, ClientBuilder::timeout);
-        client.build().map_err(|error| {
-            format!("cannot create an HTTP client: {}", plain_error::network(&error))
-        })
     }
 
     /// The TLS connector.

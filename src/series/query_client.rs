@@ -7,7 +7,7 @@ use std::{
 
 use flate2::read::GzDecoder;
 use gaunt_schema::{UnixMs, plain_error};
-use gaunt_scrape::{CredentialState, LoadedCredentials};
+use gaunt_scrape::HttpClient;
 use reqwest::{
     Client, Response, Url,
     header::{
@@ -16,7 +16,7 @@ use reqwest::{
     },
 };
 use serde::Deserialize;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::task::JoinSet;
 
 use crate::{
     QueryError, SeriesOptions,
@@ -38,13 +38,11 @@ pub(crate) struct QueryClient {
     base: Url,
     /// The address without parameters, which may hold a token.
     shown: String,
-    tenant: Option<HeaderValue>,
     deadline: Duration,
     max_body: usize,
     /// How far the server's clock was ahead of ours at its last answer.
     skew_ms: Option<i64>,
-    credentials: watch::Receiver<CredentialState>,
-    client: Option<Client>,
+    client: HttpClient,
     /// Keeps the credentials up to date.
     _tasks: JoinSet<()>,
 }
@@ -85,12 +83,10 @@ impl QueryClient {
         Ok(Self {
             shown: base.as_str().trim_end_matches('/').to_owned(),
             base,
-            tenant,
             deadline: options.timeout,
             max_body: options.max_body,
             skew_ms: None,
-            credentials,
-            client: None,
+            client: HttpClient::new(credentials, request_headers(tenant), None),
             _tasks: tasks,
         })
     }
@@ -162,7 +158,7 @@ impl QueryClient {
         &mut self,
         request: impl FnOnce(&Client) -> reqwest::RequestBuilder,
     ) -> Result<Vec<u8>, QueryError> {
-        let client = self.prepare_client()?;
+        let client = self.client.current().map_err(QueryError::Credentials)?.clone();
         let (url, deadline) = (self.shown.clone(), self.deadline);
         match tokio::time::timeout(deadline, self.send_request(request(&client))).await {
             Ok(result) => result,
@@ -278,36 +274,16 @@ impl QueryClient {
     pub(crate) fn malformed(&self, why: &str) -> QueryError {
         QueryError::Malformed { url: self.shown.clone(), why: why.to_owned() }
     }
-
-    /// The client with the present credentials; new ones require new connections.
-    fn prepare_client(&mut self) -> Result<Client, QueryError> {
-        if self.credentials.has_changed().unwrap_or(false) {
-            self.client = None;
-        }
-        if let Some(client) = &self.client {
-            return Ok(client.clone());
-        }
-        let credentials = self.credentials.borrow_and_update().clone();
-        let credentials =
-            credentials.map_err(|why| QueryError::Credentials(why.as_str().to_owned()))?;
-        let client = build_client(&credentials, self.tenant.clone()).map_err(|why| {
-            QueryError::Credentials(format!("cannot create an HTTP client: {why}"))
-        })?;
-        Ok(self.client.insert(client).clone())
-    }
 }
 
-fn build_client(
-    credentials: &LoadedCredentials,
-    tenant: Option<HeaderValue>,
-) -> Result<Client, String> {
+fn request_headers(tenant: Option<HeaderValue>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.extend(tenant.map(|tenant| (TENANT, tenant)));
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
     let agent = HeaderValue::from_static(concat!("gaunt/", env!("CARGO_PKG_VERSION")));
     headers.insert(USER_AGENT, agent);
-    credentials.build_http_client(headers, None)
+    headers
 }
 
 /// How far the time of an answer is ahead of `now`, in milliseconds.

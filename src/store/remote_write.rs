@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gaunt_schema::plain_error;
-use gaunt_scrape::CredentialState;
+use gaunt_scrape::{CredentialState, HttpClient};
 use reqwest::{
     Client, StatusCode, Url,
     header::{
@@ -42,10 +42,7 @@ pub(crate) enum WriteOutcome {
 /// Posts requests to one store.
 pub(crate) struct RemoteWriteClient {
     url: Url,
-    /// Headers of every request, beside the credentials.
-    headers: HeaderMap,
-    credentials: watch::Receiver<CredentialState>,
-    client: Option<Client>,
+    client: HttpClient,
 }
 
 /// The header that names the tenant.
@@ -73,23 +70,12 @@ impl RemoteWriteClient {
         headers: HeaderMap,
         credentials: watch::Receiver<CredentialState>,
     ) -> Self {
-        Self { url, headers, credentials, client: None }
+        Self { url, client: HttpClient::new(credentials, headers, Some(DEADLINE)) }
     }
 
     /// The client with the present credentials; new ones require new connections.
     pub(crate) fn prepare_client(&mut self) -> Result<Client, String> {
-        if self.credentials.has_changed().unwrap_or(false) {
-            self.client = None;
-        }
-        if let Some(client) = &self.client {
-            return Ok(client.clone());
-        }
-        let credentials =
-            self.credentials.borrow_and_update().clone().map_err(|why| why.to_string())?;
-        Ok(self
-            .client
-            .insert(credentials.build_http_client(self.headers.clone(), Some(DEADLINE))?)
-            .clone())
+        self.client.current().cloned()
     }
 
     /// The address.
