@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::{
     foreign_site::{
-        FEEDING, ForeignGpuActivity, ForeignHostActivity, ForeignSite, IDLE, QUIET, START_MS,
-        TRAINING, WAITING, write_page,
+        BAD_CABLE, FEEDING, ForeignGpuActivity, ForeignHostActivity, ForeignSite, IDLE, QUIET,
+        START_MS, TRAINING, WAITING, bad_link_activity, slow_clock_activity, write_page,
     },
     test_process::run_gaunt,
 };
@@ -60,17 +60,7 @@ fn slow_gpu_is_found_as_compute_straggler() {
     };
     let folder = tempfile::tempdir().unwrap();
     site.write_recording(folder.path(), 420, |second, node, gpu| {
-        let slow = second >= 240;
-        match (slow, (node, gpu)) {
-            (true, (3, 5)) => {
-                (FEEDING, ForeignGpuActivity { megahertz: 810.0, watts: 250.0, ..TRAINING })
-            }
-            (true, _) => (
-                ForeignHostActivity { gigabytes: 2.6, ..FEEDING },
-                ForeignGpuActivity { watts: 255.0, megahertz: 1_340.0, busy: 99.0, ..TRAINING },
-            ),
-            _ => (FEEDING, TRAINING),
-        }
+        slow_clock_activity(second, (node, gpu) == (3, 5))
     });
     check_finding(folder.path(), "compute_straggler", "r08-c03/5", 240..345);
 }
@@ -125,28 +115,16 @@ fn slow_storage_of_all_nodes_is_found_as_storage_slow() {
 
 #[test]
 fn bad_cable_is_found_as_link_errors_and_port_rate_low() {
-    let site = ForeignSite {
-        nodes: vec!["hgx01", "hgx02", "hgx03"],
-        gpus: 8,
-        period: 15,
-        job: Some("pretrain"),
-        profiled: true,
-        model: "NVIDIA H100 80GB HBM3",
-    };
-    let slowed = ForeignGpuActivity { tensor: 0.27, watts: 270.0, ..TRAINING };
-    let folder = tempfile::tempdir().unwrap();
-    site.write_recording(folder.path(), 480, |second, node, _| match (second >= 240, node) {
-        (true, 2) => (ForeignHostActivity { errors: 40.0, gigabytes: 2.7, ..FEEDING }, slowed),
-        (true, _) => (ForeignHostActivity { gigabytes: 2.7, ..FEEDING }, slowed),
-        _ => (FEEDING, TRAINING),
+    let (site, folder) = (ForeignSite::of_one_job(), tempfile::tempdir().unwrap());
+    site.write_recording(folder.path(), 480, |second, node, _| {
+        bad_link_activity(second, (node == 2).then_some(BAD_CABLE))
     });
     check_finding(folder.path(), "link_errors", "hgx03/ibp65s0", 240..330);
 
     let folder = tempfile::tempdir().unwrap();
-    site.write_recording(folder.path(), 480, |second, node, _| match (second >= 240, node) {
-        (true, 0) => (ForeignHostActivity { gigabits: 100.0, gigabytes: 2.7, ..FEEDING }, slowed),
-        (true, _) => (ForeignHostActivity { gigabytes: 2.7, ..FEEDING }, slowed),
-        _ => (FEEDING, TRAINING),
+    let slow_port = ForeignHostActivity { gigabits: 100.0, ..FEEDING };
+    site.write_recording(folder.path(), 480, |second, node, _| {
+        bad_link_activity(second, (node == 0).then_some(slow_port))
     });
     check_finding(folder.path(), "port_rate_low", "hgx01/ibp65s0", 240..300);
 }

@@ -67,7 +67,54 @@ pub(crate) struct ForeignSite {
     pub(crate) model: &'static str,
 }
 
+/// Second from which the jobs of these sites are slower.
+const ONSET: i64 = 240;
+
+/// The activity in a job of which one GPU has a low clock from then on, on that GPU or on another one.
+pub(crate) fn slow_clock_activity(
+    second: i64,
+    is_slow: bool,
+) -> (ForeignHostActivity, ForeignGpuActivity) {
+    match (second >= ONSET, is_slow) {
+        (true, true) => {
+            (FEEDING, ForeignGpuActivity { megahertz: 810.0, watts: 250.0, ..TRAINING })
+        }
+        (true, false) => (
+            ForeignHostActivity { gigabytes: 2.6, ..FEEDING },
+            ForeignGpuActivity { watts: 255.0, megahertz: 1_340.0, busy: 99.0, ..TRAINING },
+        ),
+        (false, _) => (FEEDING, TRAINING),
+    }
+}
+
+/// The activity in a job that a bad link slows from then on: at its host, which is `bad`, or at another one.
+pub(crate) fn bad_link_activity(
+    second: i64,
+    bad: Option<ForeignHostActivity>,
+) -> (ForeignHostActivity, ForeignGpuActivity) {
+    if second < ONSET {
+        return (FEEDING, TRAINING);
+    }
+    let host = ForeignHostActivity { gigabytes: 2.7, ..bad.unwrap_or(FEEDING) };
+    (host, ForeignGpuActivity { tensor: 0.27, watts: 270.0, ..TRAINING })
+}
+
+/// The host of a cable with errors.
+pub(crate) const BAD_CABLE: ForeignHostActivity = ForeignHostActivity { errors: 40.0, ..FEEDING };
+
 impl ForeignSite {
+    /// Three nodes of one job.
+    pub(crate) fn of_one_job() -> Self {
+        Self {
+            nodes: vec!["hgx01", "hgx02", "hgx03"],
+            gpus: 8,
+            period: 15,
+            job: Some("pretrain"),
+            profiled: true,
+            model: "NVIDIA H100 80GB HBM3",
+        }
+    }
+
     /// Records this many periods; `activity_at` returns the activity of a node and one of its GPUs at a second.
     pub(crate) fn write_recording(
         &self,

@@ -13,9 +13,7 @@ use std::{
 
 use crate::{
     foreign_recordings::judge_with,
-    foreign_site::{
-        FEEDING, ForeignGpuActivity, ForeignHostActivity, ForeignSite, START_MS, TRAINING,
-    },
+    foreign_site::{BAD_CABLE, ForeignSite, START_MS, bad_link_activity, slow_clock_activity},
     test_process::{
         DEADLINE, RunToEnd as _, TestProcess, debian_program, free_port, get, run_gaunt, wait_for,
     },
@@ -39,16 +37,7 @@ fn record_halls(folder: &Path) -> [std::path::PathBuf; 2] {
         model: "NVIDIA A100-SXM4-40GB",
     };
     slow.write_recording(&halls[0], SECONDS, |second, node, gpu| {
-        match (second >= 240, (node, gpu)) {
-            (true, (3, 2)) => {
-                (FEEDING, ForeignGpuActivity { megahertz: 810.0, watts: 250.0, ..TRAINING })
-            }
-            (true, _) => (
-                ForeignHostActivity { gigabytes: 2.6, ..FEEDING },
-                ForeignGpuActivity { watts: 255.0, megahertz: 1_340.0, busy: 99.0, ..TRAINING },
-            ),
-            _ => (FEEDING, TRAINING),
-        }
+        slow_clock_activity(second, (node, gpu) == (3, 2))
     });
     // A node of the job ends at last: both of its exporters are down.
     for target in ["r07-c14-dcgm", "r07-c14-node"] {
@@ -60,19 +49,8 @@ fn record_halls(folder: &Path) -> [std::path::PathBuf; 2] {
             }
         }
     }
-    let cable = ForeignSite {
-        nodes: vec!["hgx01", "hgx02", "hgx03"],
-        gpus: 8,
-        period: 15,
-        job: Some("pretrain"),
-        profiled: true,
-        model: "NVIDIA H100 80GB HBM3",
-    };
-    let slowed = ForeignGpuActivity { tensor: 0.27, watts: 270.0, ..TRAINING };
-    cable.write_recording(&halls[1], SECONDS, |second, node, _| match (second >= 240, node) {
-        (true, 2) => (ForeignHostActivity { errors: 40.0, gigabytes: 2.7, ..FEEDING }, slowed),
-        (true, _) => (ForeignHostActivity { gigabytes: 2.7, ..FEEDING }, slowed),
-        _ => (FEEDING, TRAINING),
+    ForeignSite::of_one_job().write_recording(&halls[1], SECONDS, |second, node, _| {
+        bad_link_activity(second, (node == 2).then_some(BAD_CABLE))
     });
     halls
 }
