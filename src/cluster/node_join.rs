@@ -72,7 +72,8 @@ impl Cluster {
         report: &Report,
     ) -> SanitizedText {
         let own = self.targets[index].page_name.clone();
-        if let Some(name) = self.targets[index].target.node.as_ref().filter(|name| !name.is_empty()) {
+        if let Some(name) = self.targets[index].target.node.as_ref().filter(|name| !name.is_empty())
+        {
             return name.clone();
         }
         let host = host_of(&self.targets[index].target.address);
