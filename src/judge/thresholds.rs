@@ -354,7 +354,7 @@ table! {
     unexplained_ratio: f64 = 0.10;
     /// Seconds for which a slowdown must be unexplained: the findings that explain one open within a minute, and a
     /// moment later at slow scrape intervals.
-    unexplained_seconds: f64 = 90.0;
+    unexplained_seconds: f64 = 60.0;
     /// Time of a rank in a collective / time of most others below which it came last: those that come in time spend the
     /// difference waiting for it.
     late_rank_ratio: f64 = 0.7;
