@@ -44,6 +44,9 @@ pub(super) struct JobEvidenceSnapshot(BTreeMap<String, JobEvidence>);
 pub(super) struct JobEvidence {
     rounds: u32,
     last_round: UnixMs,
+    /// The last round in which it ran at its usual pace, as far as known.
+    #[serde(default)]
+    usual_at: UnixMs,
     /// Whether the job is slower than its baseline.
     slower: ShiftDetector,
     /// The same by the traffic of its nodes, which is counted, while activity may be known from instants only.
@@ -130,8 +133,9 @@ impl GangEvidence {
             if passed < round_s || !are_renewed(cluster, group, job.last_round) {
                 continue;
             }
-            // What is usual is not learned of a job with an open finding, such as one from before a restart.
-            if !job.is_learned() && group.gpus.iter().any(|row| frozen.has_gpu(*row)) {
+            // What is usual is not learned of a job that loses work to what a finding blames, such as one from before a
+            // restart.
+            if !job.is_learned() && group.gpus.iter().any(|row| frozen.is_slowed(*row)) {
                 continue;
             }
             job.last_round = now;
@@ -144,6 +148,9 @@ impl GangEvidence {
                 continue;
             }
             job.add_round(cluster, group, gpus, limits);
+            if !job.slowdown(group).is_suspected() {
+                job.usual_at = now;
+            }
         }
     }
 }
@@ -158,6 +165,11 @@ fn are_renewed(cluster: &Cluster, group: &JobGroup, since: UnixMs) -> bool {
 }
 
 impl JobEvidence {
+    /// Returns when it ran at its usual pace last; the epoch if it never did.
+    pub(super) fn last_usual(&self) -> UnixMs {
+        self.usual_at
+    }
+
     /// Whether enough rounds were seen to know what is usual.
     pub(super) fn is_learned(&self) -> bool {
         self.rounds >= LEARNED_ROUNDS
