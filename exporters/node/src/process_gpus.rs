@@ -59,7 +59,7 @@ mod tests {
         }
         report.ensure_device(Device::new_gpu_part(DeviceClass::Xid, 5, 43));
         let processes = ProcessGpus::of_report(&report);
-        let gpus = [40, 41, 42, 43].map(|pid| processes.gpu_of(pid).map(|gpu| gpu.to_string()));
-        assert_eq!(gpus, [Some("0".to_owned()), None, Some("3".to_owned()), None]);
+        let gpus = [40, 41, 42, 43].map(|pid| processes.gpu_of(pid).map(SanitizedText::as_str));
+        assert_eq!(gpus, [Some("0"), None, Some("3"), None]);
     }
 }

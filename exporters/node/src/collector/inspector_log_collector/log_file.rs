@@ -97,8 +97,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         append("replaced: longer than the former one\n");
         assert_eq!(read(), "replaced: longer than the former one\n");
-        let long = format!("{}\nlast\n", "x".repeat(MAX_READ as usize));
-        append(&long);
+        append(&format!("{}\nlast\n", "x".repeat(MAX_READ as usize)));
         assert_eq!(read(), "last\n");
         append(&"y".repeat(MAX_LINE + 1));
         assert_eq!(read(), "");
