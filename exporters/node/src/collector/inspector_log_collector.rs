@@ -52,6 +52,8 @@ pub(super) struct InspectorLogCollector {
     logs: BTreeMap<PathBuf, InspectorLog>,
     /// Logs of other hosts in the folder.
     foreign: usize,
+    /// The first folder of a job that cannot be read, and why.
+    folder_error: Option<String>,
     window: CollectiveWindow,
     /// Operations for which the last window had no space.
     left_out: usize,
@@ -80,6 +82,7 @@ impl InspectorLogCollector {
             searched: None,
             logs: BTreeMap::new(),
             foreign: 0,
+            folder_error: None,
             window: CollectiveWindow::default(),
             left_out: 0,
         }
@@ -89,7 +92,7 @@ impl InspectorLogCollector {
     fn search_logs(&mut self) -> io::Result<()> {
         let host = read_once(&self.proc_root.join("sys/kernel/hostname")).unwrap_or_default();
         let (mut found, mut folders) = (Vec::new(), Vec::new());
-        self.foreign = 0;
+        (self.foreign, self.folder_error) = (0, None);
         for name in list_names(&self.folder)? {
             let path = self.folder.join(&name);
             match host_of_log(&name) {
@@ -103,7 +106,15 @@ impl InspectorLogCollector {
         for (_, folder) in folders.into_iter().take(MAX_FOLDERS) {
             let path = self.folder.join(&folder);
             let job = folder.strip_prefix(JOB_FOLDER).filter(|job| *job != NO_JOB);
-            for name in list_names(&path)? {
+            let names = list_names(&path).unwrap_or_else(|error| {
+                // The folder of a job may be removed meanwhile.
+                if error.kind() != io::ErrorKind::NotFound {
+                    let describe = || format!("cannot read {}: {error}", path.display());
+                    self.folder_error.get_or_insert_with(describe);
+                }
+                Vec::new()
+            });
+            for name in names {
                 match host_of_log(&name) {
                     Some(named) if is_same_host(named, &host) => {
                         found.push((path.join(&name), job.unwrap_or_default().to_owned()));
