@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gaunt_schema::{DeviceClass, Entity, EntityKind, Finding, SanitizedText};
 
-use super::{job_group::JobGroups, port_rail::NodeRails};
+use super::{JudgeState, job_group::JobGroups, port_rail::NodeRails, standing_fault::slows_no_job};
 use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// The GPUs and nodes whose baselines are frozen.
@@ -14,7 +14,7 @@ pub(super) struct FrozenBaselines {
     all: bool,
     /// GPUs that a finding blames or that lose work to one, with the whole of their jobs.
     gpus: BTreeSet<u32>,
-    /// GPUs that are blamed by findings which cost nothing.
+    /// GPUs that are blamed by findings which slow no job.
     harmless: BTreeSet<u32>,
     nodes: BTreeSet<NodeId>,
 }
@@ -30,16 +30,12 @@ struct NamedEntities {
 }
 
 impl FrozenBaselines {
-    /// Collects the entities of open findings. Of one that costs nothing only the blamed device and its node are
-    /// frozen: a port that has been down for weeks must not keep gaunt from learning what is usual for the jobs there.
-    pub(super) fn of_open<'a>(
-        cluster: &Cluster,
-        findings: impl Iterator<Item = &'a Finding>,
-        groups: &JobGroups,
-    ) -> Self {
-        let (costly, harmless): (Vec<&Finding>, Vec<_>) =
-            findings.partition(|finding| finding.lost_gpus > 0.0);
-        let mut frozen = Self::of(cluster, costly.into_iter(), groups);
+    /// Collects the entities of open findings. Of a standing fault that slows no job only the blamed device and its node
+    /// are frozen: a port that has been down for weeks must not keep gaunt from learning what is usual for the jobs there.
+    pub(super) fn of_open(judge: &JudgeState, cluster: &Cluster) -> Self {
+        let (harmless, others): (Vec<&Finding>, Vec<_>) =
+            judge.tracker.iter_open().partition(|finding| slows_no_job(judge, cluster, finding));
+        let mut frozen = Self::of(cluster, others.into_iter(), &judge.job_groups);
         let mut blamed = NamedEntities::default();
         for entity in harmless.into_iter().map(|finding| &finding.entity) {
             blamed.add_culprit(entity);

@@ -131,7 +131,7 @@ fn add_second_port(page: &mut Report, is_up: bool) {
 fn job_beside_a_port_that_is_down_for_ever_is_judged_like_others() {
     let mut job = SlowedJob::on_nodes(&["ash:9770", "birch:9770", "cedar:9770", "elm:9770"]);
     job.has_dead_port = true;
-    job.run(120, USUAL);
+    job.run(180, USUAL);
     let dead = "port_down/ash/mlx5_1/1";
     assert_eq!(job.open_ids(), [dead]);
     job.run(100, at_pace(0.6));
