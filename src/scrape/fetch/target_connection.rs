@@ -30,7 +30,10 @@ use tokio::{
 use tokio_rustls::client::TlsStream;
 
 use super::{FetchContext, FetchProgress, FetchStep};
-use crate::{AddressPolicy, Endpoint, endpoint::UrlScheme, server_access::LoadedCredentials};
+use crate::{
+    AddressPolicy, Endpoint, endpoint::UrlScheme, network::NetworkStream,
+    server_access::LoadedCredentials,
+};
 
 /// The read buffer of an active connection, in bytes, which also bounds the headers; pages are copied out of it chunk
 /// by chunk. Hyper may use twice as much: 20,000 simultaneous responses take 320 MiB at the very most.
@@ -79,7 +82,7 @@ impl EndpointConnector<'_> {
         Ok(IdleConnection { stream, permit })
     }
 
-    async fn start_tls(&self, tcp: TcpStream) -> Result<TlsStream<TcpStream>, ScrapeFailure> {
+    async fn start_tls(&self, tcp: PlainStream) -> Result<TlsStream<PlainStream>, ScrapeFailure> {
         let name = self.credentials.server_name(&self.endpoint.host);
         let name = name.map_err(|why| ScrapeFailure::Forbidden(SanitizedText::new(&why)))?;
         self.credentials.tls_connector().connect(name, tcp).await.map_err(|error| {
@@ -95,15 +98,12 @@ impl EndpointConnector<'_> {
 async fn connect_first(
     addresses: &[SocketAddr],
     context: &FetchContext,
-) -> Result<TcpStream, ScrapeFailure> {
+) -> Result<PlainStream, ScrapeFailure> {
     let share = context.timeout / (addresses.len() as u32).max(1);
     let mut last = ScrapeFailure::Connect("its host name has no address".into());
     for address in addresses {
-        match timeout(share, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => {
-                stream.set_nodelay(true).map_err(|error| connect_failure(&error, context))?;
-                return Ok(stream);
-            }
+        match timeout(share, connect(*address, context)).await {
+            Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => last = connect_failure(&error, context),
             Err(_) => {
                 last = ScrapeFailure::Timeout(SanitizedText::new(&format!(
@@ -113,6 +113,16 @@ async fn connect_first(
         }
     }
     Err(last)
+}
+
+/// Connects by TCP, or by the network of a simulation.
+async fn connect(address: SocketAddr, context: &FetchContext) -> io::Result<PlainStream> {
+    if let Some(network) = &context.network {
+        return network.connect(address).await.map(PlainStream::Simulated);
+    }
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(PlainStream::Tcp(stream))
 }
 
 fn connect_failure(error: &io::Error, context: &FetchContext) -> ScrapeFailure {
@@ -228,48 +238,61 @@ pub(super) fn is_stale(error: &hyper::Error) -> bool {
     error.is_canceled() || error.is_closed() || error.is_incomplete_message()
 }
 
+/// A stream without TLS.
+pub(super) enum PlainStream {
+    Tcp(TcpStream),
+    Simulated(Box<dyn NetworkStream>),
+}
+
 /// The stream of a connection, with or without TLS.
 enum ConnectionStream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Plain(PlainStream),
+    Tls(Box<TlsStream<PlainStream>>),
 }
 
-impl AsyncRead for ConnectionStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+/// Forwards reading and writing to the variants of an enum.
+macro_rules! forward_stream {
+    ($stream:ident: $($variant:ident),+) => {
+        impl AsyncRead for $stream {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                buffer: &mut ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                match self.get_mut() {
+                    $(Self::$variant(stream) => Pin::new(stream).poll_read(context, buffer),)+
+                }
+            }
         }
-    }
+
+        impl AsyncWrite for $stream {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                match self.get_mut() {
+                    $(Self::$variant(stream) => Pin::new(stream).poll_write(context, bytes),)+
+                }
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+                match self.get_mut() {
+                    $(Self::$variant(stream) => Pin::new(stream).poll_flush(context),)+
+                }
+            }
+
+            fn poll_shutdown(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+            ) -> Poll<io::Result<()>> {
+                match self.get_mut() {
+                    $(Self::$variant(stream) => Pin::new(stream).poll_shutdown(context),)+
+                }
+            }
+        }
+    };
 }
 
-impl AsyncWrite for ConnectionStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-        }
-    }
-}
+forward_stream!(PlainStream: Tcp, Simulated);
+forward_stream!(ConnectionStream: Plain, Tls);
