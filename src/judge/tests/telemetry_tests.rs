@@ -423,7 +423,7 @@ fn rack_that_is_cut_off_is_one_finding() {
     for _ in 0..3 {
         assert_eq!(run_cut_off(&mut fixture, &[1, 2, 3]), ["target_down/r1"]);
     }
-    for _ in 0..5 {
+    for _ in 0..10 {
         run_cut_off(&mut fixture, &[]);
     }
     assert_eq!(run_cut_off(&mut fixture, &[]), [""; 0]);

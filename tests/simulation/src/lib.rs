@@ -10,6 +10,7 @@ use gaunt_api::{FindingAction, FindingCommand};
 use gaunt_schema::UnixMs;
 use tokio::time::sleep;
 
+mod deliberate_bug;
 mod invariants;
 mod seeded_random;
 mod simulated_aggregator;
@@ -17,6 +18,7 @@ mod simulated_disk;
 mod simulated_fleet;
 mod simulated_network;
 
+pub use deliberate_bug::DeliberateBug;
 use invariants::{Invariants, check_recovered};
 use seeded_random::SeededRandom;
 use simulated_aggregator::SimulatedAggregator;
@@ -61,10 +63,15 @@ impl fmt::Display for SimulationReport {
 
 /// Runs one seed.
 pub fn run_seed(seed: u64) -> SimulationReport {
+    run_seed_with_bug(seed, None)
+}
+
+/// Runs one seed of an aggregator with a bug.
+pub fn run_seed_with_bug(seed: u64, bug: Option<DeliberateBug>) -> SimulationReport {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     match runtime {
-        Ok(runtime) => runtime.block_on(SimulatedRun::run(seed)),
+        Ok(runtime) => runtime.block_on(SimulatedRun::run(seed, bug)),
         Err(error) => SimulationReport {
             seed,
             violations: vec![format!("cannot start: {error}")],
@@ -84,11 +91,12 @@ struct SimulatedRun {
     starts_at: u64,
     /// How far its clock is ahead of the true time.
     ahead_ms: i64,
+    bug: Option<DeliberateBug>,
     report: SimulationReport,
 }
 
 impl SimulatedRun {
-    async fn run(seed: u64) -> SimulationReport {
+    async fn run(seed: u64, bug: Option<DeliberateBug>) -> SimulationReport {
         let mut random = SeededRandom::new(seed);
         let nodes = (0..NODES)
             .map(|index| {
@@ -96,15 +104,16 @@ impl SimulatedRun {
                 SimulatedNode::new(index, BEGAN - up, random.below(4_000) as i64 - 2_000)
             })
             .collect();
-        let network = SimulatedNetwork::new(nodes, BEGAN, SeededRandom::new(!seed));
+        let network = SimulatedNetwork::new(nodes, BEGAN, SeededRandom::new(!seed), bug);
         let mut run = Self {
             random,
-            disk: SimulatedDisk::default(),
+            disk: SimulatedDisk::with_bug(bug),
             network,
             invariants: Invariants::default(),
             aggregator: None,
             starts_at: 0,
             ahead_ms: 0,
+            bug,
             report: SimulationReport { seed, ..SimulationReport::default() },
         };
         // A run has all kinds of faults, or few of them often.
@@ -204,7 +213,7 @@ impl SimulatedRun {
 
     fn start(&mut self, second: u64) {
         self.invariants.note_start();
-        match SimulatedAggregator::start(&self.disk, &self.network, self.ahead_ms) {
+        match SimulatedAggregator::start(&self.disk, &self.network, self.ahead_ms, self.bug) {
             Ok(aggregator) => self.aggregator = Some(aggregator),
             Err(error) => {
                 // A disk that fails now is tried again, as the service manager does.
@@ -279,6 +288,16 @@ mod tests {
         assert!(broken.is_empty(), "{}", broken.join("\n"));
         let faults: u64 = reports.iter().map(|report| report.faults).sum();
         assert!(faults > 20 * SEEDS, "{faults} faults are few");
+    }
+
+    #[test]
+    fn each_deliberate_bug_is_found() {
+        for bug in DeliberateBug::ALL {
+            let found =
+                (0..1_000).find(|seed| !run_seed_with_bug(*seed, Some(bug)).violations.is_empty());
+            let seed = found.unwrap_or_else(|| panic!("{bug:?} is not found by 1,000 seeds"));
+            println!("{bug:?} is found by seed {seed}");
+        }
     }
 
     #[test]

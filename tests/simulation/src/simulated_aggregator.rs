@@ -5,10 +5,10 @@ use std::{path::Path, sync::Arc, time::Duration};
 use gaunt::command::persist_task::{PersistWriter, load_from_store};
 use gaunt_api::{Answer, FindingAction, FindingList, Overview, Question};
 use gaunt_engine::{
-    Engine, EngineOptions,
+    Engine, EngineOptions, PersistedState,
     state_store::{StateStore, StateStoreError},
 };
-use gaunt_schema::{ClockFn, Delivery, SanitizedText, UnixMs};
+use gaunt_schema::{Batch, ClockFn, Delivery, Reading, SanitizedText, UnixMs, catalogue::port};
 use gaunt_scrape::{
     DiscoverySource, Network, ScrapeManagerHandle, ScrapeOptions, ScrapePlan, TargetGroup,
     spawn_manager_on_network,
@@ -16,6 +16,7 @@ use gaunt_scrape::{
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
+    deliberate_bug::DeliberateBug,
     simulated_disk::SimulatedDisk,
     simulated_fleet::{NODES, SimulatedNode},
     simulated_network::SimulatedNetwork,
@@ -32,6 +33,7 @@ pub(crate) struct SimulatedAggregator {
     engine: Engine,
     writer: PersistWriter,
     clock: ClockFn,
+    bug: Option<DeliberateBug>,
     _manager: ScrapeManagerHandle,
     deliveries: mpsc::Receiver<Delivery>,
     /// Batches that the engine got.
@@ -56,11 +58,15 @@ impl SimulatedAggregator {
         disk: &SimulatedDisk,
         network: &SimulatedNetwork,
         ahead_ms: i64,
+        bug: Option<DeliberateBug>,
     ) -> Result<Self, StateStoreError> {
         let (anchor, begun) = (UnixMs((network.now().0 + ahead_ms).max(0)), Instant::now());
         let clock: ClockFn = Arc::new(move || anchor + begun.elapsed());
         let mut store = StateStore::open_on_disk(Arc::new(disk.clone()), Path::new("state"))?;
-        let state = load_from_store(&mut store, anchor)?;
+        let state = match bug {
+            Some(DeliberateBug::ForgetsState) => PersistedState::default(),
+            _ => load_from_store(&mut store, anchor)?,
+        };
         let options =
             EngineOptions { period: PERIOD, says_usual: true, ..EngineOptions::default() };
         let mut engine = Engine::from_persisted(options, state);
@@ -79,6 +85,7 @@ impl SimulatedAggregator {
             engine,
             writer,
             clock,
+            bug,
             _manager: manager,
             deliveries,
             batches: 0,
@@ -90,11 +97,43 @@ impl SimulatedAggregator {
 
     /// Takes the deliveries of the time since the last tick, and ticks.
     pub(crate) fn tick(&mut self) {
-        while let Ok(delivery) = self.deliveries.try_recv() {
+        while let Ok(mut delivery) = self.deliveries.try_recv() {
             self.batches += u64::from(matches!(delivery, Delivery::Batch(_)));
+            match self.bug {
+                Some(DeliberateBug::LosesResults)
+                    if self.batches % 10 == 0 && matches!(delivery, Delivery::Batch(_)) =>
+                {
+                    continue;
+                }
+                Some(DeliberateBug::DoublesPages) => self.double_page(&delivery),
+                Some(DeliberateBug::RateOffByOne) => self.add_a_sample(&mut delivery),
+                _ => {}
+            }
             self.engine.ingest_delivery(delivery);
         }
-        self.engine.run_tick((self.clock)());
+        let late =
+            if self.bug == Some(DeliberateBug::StaleAnswers) { PERIOD } else { Duration::ZERO };
+        self.engine.run_tick((self.clock)() - late);
+    }
+
+    /// Ingests a page a second time.
+    fn double_page(&mut self, delivery: &Delivery) {
+        if let Delivery::Batch(batch) = delivery {
+            self.engine.ingest_delivery(Delivery::Batch(batch.clone()));
+        }
+    }
+
+    /// Adds to the counters of a page what one more sample would have brought for each before it.
+    fn add_a_sample(&self, delivery: &mut Delivery) {
+        let Delivery::Batch(Batch { outcome: Ok(page), .. }) = delivery else { return };
+        let growth = 1.0 + 0.05 * self.batches as f64;
+        for sample in &mut page.report.samples {
+            if sample.metric == port::TRANSMIT_BYTES
+                && let Some(value) = sample.reading.value()
+            {
+                sample.reading = Reading::of(value + 1e9 * growth);
+            }
+        }
     }
 
     /// Its clock.
@@ -111,7 +150,8 @@ impl SimulatedAggregator {
     /// Applies an action; whether it was accepted and is on the disk, so that the user gets an answer.
     pub(crate) fn act(&mut self, action: &FindingAction) -> bool {
         let answer = self.engine.handle_action(action);
-        !matches!(answer, Answer::Refused(_)) && self.save(true)
+        let is_saved = self.bug == Some(DeliberateBug::AnswersBeforeSaving) || self.save(true);
+        !matches!(answer, Answer::Refused(_)) && is_saved
     }
 
     pub(crate) fn ask(&self, question: &Question) -> Answer {

@@ -11,7 +11,7 @@ use std::{
 
 use gaunt_engine::disk::Disk;
 
-use crate::seeded_random::SeededRandom;
+use crate::{deliberate_bug::DeliberateBug, seeded_random::SeededRandom};
 
 /// The disk of one machine; clones are the same disk.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +28,7 @@ struct DiskState {
     operations: u64,
     failed: u64,
     locked: bool,
+    bug: Option<DeliberateBug>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -53,6 +54,13 @@ impl Drop for FolderLock {
 }
 
 impl SimulatedDisk {
+    /// A disk behind a program with a bug.
+    pub(crate) fn with_bug(bug: Option<DeliberateBug>) -> Self {
+        let disk = Self::default();
+        disk.state().bug = bug;
+        disk
+    }
+
     fn state(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -184,6 +192,9 @@ impl Disk for SimulatedDisk {
         let mut state = self.state();
         state.begin_operation()?;
         let file = state.find_file(path)?;
+        if state.bug == Some(DeliberateBug::NoFileSync) {
+            return Ok(());
+        }
         let file = &mut state.files[file];
         file.safe_content = Some(file.content.clone());
         Ok(())
@@ -194,6 +205,10 @@ impl Disk for SimulatedDisk {
         state.begin_operation()?;
         let file = state.find_file(from)?;
         state.names.remove(from);
+        if state.bug == Some(DeliberateBug::UnboundedFiles) {
+            let left = from.with_extension(state.operations.to_string());
+            state.names.insert(left, file);
+        }
         state.names.insert(to.to_owned(), file);
         Ok(())
     }
@@ -209,7 +224,9 @@ impl Disk for SimulatedDisk {
     fn sync_folder(&self, _: &Path) -> io::Result<()> {
         let mut state = self.state();
         state.begin_operation()?;
-        state.safe_names = state.names.clone();
+        if state.bug != Some(DeliberateBug::NoFolderSync) {
+            state.safe_names = state.names.clone();
+        }
         Ok(())
     }
 }

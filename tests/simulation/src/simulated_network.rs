@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use crate::{
+    deliberate_bug::DeliberateBug,
     seeded_random::SeededRandom,
     simulated_fleet::{NODES, SimulatedNode},
 };
@@ -28,6 +29,7 @@ pub(crate) struct SimulatedNetwork {
     state: Arc<Mutex<NetworkState>>,
     start: Instant,
     began: UnixMs,
+    bug: Option<DeliberateBug>,
 }
 
 struct NetworkState {
@@ -80,7 +82,12 @@ enum ResponseFault {
 }
 
 impl SimulatedNetwork {
-    pub(crate) fn new(nodes: Vec<SimulatedNode>, began: UnixMs, random: SeededRandom) -> Self {
+    pub(crate) fn new(
+        nodes: Vec<SimulatedNode>,
+        began: UnixMs,
+        random: SeededRandom,
+        bug: Option<DeliberateBug>,
+    ) -> Self {
         let state = NetworkState {
             cut_until: vec![began; NODES],
             last_pages: vec![String::new(); NODES],
@@ -89,7 +96,7 @@ impl SimulatedNetwork {
             fault_every: None,
             counts: NetworkCounts::default(),
         };
-        Self { state: Arc::new(Mutex::new(state)), start: Instant::now(), began }
+        Self { state: Arc::new(Mutex::new(state)), start: Instant::now(), began, bug }
     }
 
     fn state(&self) -> MutexGuard<'_, NetworkState> {
@@ -144,7 +151,9 @@ impl SimulatedNetwork {
                 break;
             }
         }
-        self.state().counts.open -= 1;
+        if self.bug != Some(DeliberateBug::UnboundedConnections) {
+            self.state().counts.open -= 1;
+        }
     }
 
     /// Answers one request; whether the connection is kept.
