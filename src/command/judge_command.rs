@@ -307,6 +307,58 @@ pub(super) fn format_date_time(at: UnixMs) -> String {
 mod tests {
     use super::*;
 
+    /// Two attempts a year apart, recorded.
+    fn record_a_year(folder: &Path) {
+        let options = record::RecordOptions {
+            folder: folder.to_owned(),
+            max_size: 64 << 20,
+            max_age: Duration::from_hours(24 * 1_000),
+            period: Duration::from_secs(1),
+        };
+        let recorder = record::Recorder::start_recording(options).unwrap();
+        let (first, year) = (UnixMs(1_700_000_000_000), Duration::from_hours(24 * 365));
+        let target = gaunt_schema::ScrapeTarget {
+            id: gaunt_schema::TargetId(0),
+            address: "10.0.0.1:9770".into(),
+            node: None,
+            origin: "test".into(),
+        };
+        recorder.record_delivery(first, &Delivery::Targets(vec![target]));
+        for at in [first, first + year] {
+            let refused = gaunt_schema::ScrapeFailure::Connect("connection refused".into());
+            let batch = gaunt_schema::Batch {
+                target: gaunt_schema::TargetId(0),
+                at,
+                duration_ms: 1.0,
+                outcome: Err(refused),
+            };
+            recorder.record_delivery(at, &Delivery::Batch(batch));
+        }
+    }
+
+    #[test]
+    fn recording_with_a_gap_of_a_year_is_judged_at_once_and_damage_has_an_exit_code() {
+        let folder = tempfile::tempdir().unwrap();
+        record_a_year(folder.path());
+        let play = || {
+            play_segments(folder.path(), None, gaunt_engine::EngineOptions::default(), Vec::new())
+                .unwrap()
+        };
+        let played = play();
+        assert_eq!(played.span.1.duration_since(played.span.0).as_secs(), 365 * 86_400);
+        let code = |code: ExitCode| format!("{code:?}");
+        assert_eq!(code(played.exit_code), code(ExitCode::SUCCESS));
+        let segment = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+        let mut bytes = std::fs::read(&segment).unwrap();
+        // A second copy of the only block, damaged.
+        let header = bytes.len() - 28;
+        bytes.extend_from_within(28..28 + header);
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        std::fs::write(&segment, bytes).unwrap();
+        assert_eq!(code(play().exit_code), code(ExitCode::from(super::super::FAILED)));
+    }
+
     #[test]
     fn date_time_follows_the_calendar() {
         let table = [

@@ -44,7 +44,7 @@ pub use endpoint::{
 };
 pub use host_list::{HostListError, MAX_NAMES, expand_host_list};
 pub use http_client::HttpClient;
-pub use network::{Connecting, Network, NetworkStream};
+pub use network::{ConnectionResult, Network, NetworkStream};
 pub use quotas::ScrapeQuotas;
 pub use scrape_slots::ScrapeSlots;
 pub use server_access::{CredentialState, HttpCredentials, LoadedCredentials, ServerAccess};

@@ -10,10 +10,11 @@ pub trait NetworkStream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> NetworkStream for T {}
 
 /// The result of connecting, once it is known.
-pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn NetworkStream>>> + Send>>;
+pub type ConnectionResult =
+    Pin<Box<dyn Future<Output = io::Result<Box<dyn NetworkStream>>> + Send>>;
 
 /// A network that replaces TCP.
 pub trait Network: fmt::Debug + Send + Sync {
     /// Connects to an address.
-    fn connect(&self, address: SocketAddr) -> Connecting;
+    fn connect(&self, address: SocketAddr) -> ConnectionResult;
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gaunt_api::{Answer, AnswerCells, Filter, Question, Subject};
-use gaunt_schema::{FindingKind, Severity, UnixMs};
+use gaunt_schema::{FindingKind, LifeState, Severity, UnixMs};
 
 use crate::{
     simulated_aggregator::SimulatedAggregator,
@@ -175,7 +175,10 @@ fn check_rates(aggregator: &SimulatedAggregator, broken: &mut Vec<String>) {
 pub(crate) fn check_recovered(aggregator: &SimulatedAggregator) -> Vec<String> {
     let mut broken = Vec::new();
     for finding in &aggregator.findings().findings {
-        if finding.severity >= Severity::Warning || finding.kind == FindingKind::TargetDown {
+        // One that came and went often stays open for some minutes.
+        let is_fault =
+            finding.severity >= Severity::Warning || finding.kind == FindingKind::TargetDown;
+        if is_fault && finding.life.state != LifeState::Flapping {
             broken.push(format!("{} is open without a fault: {}", finding.id, finding.summary));
         }
     }

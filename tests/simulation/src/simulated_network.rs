@@ -8,7 +8,7 @@ use std::{
 };
 
 use gaunt_schema::UnixMs;
-use gaunt_scrape::{Connecting, Network, NetworkStream};
+use gaunt_scrape::{ConnectionResult, Network, NetworkStream};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
     time::{Instant, sleep},
@@ -166,8 +166,7 @@ impl SimulatedNetwork {
         };
         if unreachable {
             // Packets are lost: the other side waits until its deadline.
-            sleep(Duration::from_mins(10)).await;
-            return false;
+            return wait_for_end(stream).await;
         }
         if let Some(ResponseFault::Slow(wait)) = fault {
             sleep(wait).await;
@@ -192,10 +191,7 @@ impl SimulatedNetwork {
             format!("HTTP/1.1 {status}\r\ncontent-type: text/plain; version=0.0.4\r\n{length}\r\n")
         };
         let (answer, is_kept) = match fault {
-            Some(ResponseFault::Silent) => {
-                sleep(Duration::from_mins(10)).await;
-                return false;
-            }
+            Some(ResponseFault::Silent) => return wait_for_end(stream).await,
             Some(ResponseFault::Closed) => return false,
             Some(ResponseFault::Torn { says_length }) => {
                 let cut = self.state().random.below(page.len() as u64) as usize;
@@ -213,6 +209,13 @@ impl SimulatedNetwork {
         };
         stream.write_all(answer.as_bytes()).await.is_ok() && is_kept
     }
+}
+
+/// Waits until the other side ends the connection, which is not kept.
+async fn wait_for_end(stream: &mut DuplexStream) -> bool {
+    let mut bytes = [0; 64];
+    while stream.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
+    false
 }
 
 impl NetworkState {
@@ -236,7 +239,7 @@ impl NetworkState {
 }
 
 impl Network for SimulatedNetwork {
-    fn connect(&self, address: SocketAddr) -> Connecting {
+    fn connect(&self, address: SocketAddr) -> ConnectionResult {
         let network = self.clone();
         Box::pin(async move {
             let node = (0..NODES)
