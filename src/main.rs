@@ -4,6 +4,7 @@ use std::{
     io::{self, Write as _},
     path::PathBuf,
     process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 
@@ -82,10 +83,10 @@ fn start_command(cli: GauntArguments) -> anyhow::Result<ExitCode> {
         return run_judge(options);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let code = runtime.block_on(run(cli))?;
-    // A hanging name lookup or driver call must not delay the exit.
+    let code = runtime.block_on(run(cli));
+    // A hanging name lookup, read or driver call must not delay the exit.
     runtime.shutdown_background();
-    Ok(code)
+    code
 }
 
 fn create_certificates(options: cli::CertsArguments) -> anyhow::Result<ExitCode> {
@@ -205,7 +206,7 @@ async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
     let reload = move || build_checked_setup(&flags, self::load_settings(&flags)?);
     let mut scraping = build_scraping_setup(&options.scrape, settings)?;
     scraping.series = series;
-    Box::pin(serve_command::run(scraping, serve_options, Box::new(reload))).await
+    Box::pin(serve_command::run(scraping, serve_options, Arc::new(reload))).await
 }
 
 async fn run_snapshot(options: cli::SnapshotArguments) -> anyhow::Result<ExitCode> {

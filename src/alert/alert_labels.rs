@@ -43,6 +43,7 @@ impl FindingAlert {
             ("rail", entity.rail.as_ref()),
             ("leaf", entity.leaf.as_ref()),
             ("domain", entity.domain.as_ref()),
+            ("rack", entity.rack.as_ref()),
             ("source", entity.source.as_ref()),
         ] {
             // Alertmanager treats an empty label as absent.

@@ -74,8 +74,9 @@ impl Cluster {
         if let Ok(page) = &batch.outcome {
             let flag = self.ingest_page(index, batch.at, page).err();
             let tracked = &mut self.targets[index];
-            tracked.flag =
-                flag.or_else(|| tracked.refused_devices().render_sentence(&tracked.target.address));
+            tracked.flag = flag
+                .or_else(|| tracked.rival_flag(batch.at))
+                .or_else(|| tracked.refused_devices().render_sentence(&tracked.target.address));
         }
     }
 
@@ -174,6 +175,13 @@ impl Cluster {
         let too_many =
             || SanitizedText::new(&format!("{address}: too many nodes; its page is rejected"));
         let previous = self.targets[index].node;
+        if let Some(rival) = self.remembered_rival(index, &name, page.dialect) {
+            if let Some(previous) = previous {
+                self.detach_target(previous, id);
+                self.targets[index].node = None;
+            }
+            return Err(self.reject_rival(index, &rival, &name, at));
+        }
         let known = self.find_node(&name, page.dialect, id);
         let node = match known {
             Some(node) => node,
@@ -205,11 +213,7 @@ impl Cluster {
                 .map_or_else(SanitizedText::default, |t| t.target.address.clone());
             self.detach_target(node, id);
             self.targets[index].node = None;
-            let own_address = &self.targets[index].target.address;
-            return Err(SanitizedText::new(&format!(
-                "{rival} and {own_address} both report node {name}; only the first is used: remove \
-                 one, or name them differently with NODE=ADDRESS"
-            )));
+            return Err(self.reject_rival(index, &rival, &name, at));
         }
         let is_full = sources.len() >= MAX_SOURCES;
         match sources.iter_mut().find(|source| source.target == id) {

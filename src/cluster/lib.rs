@@ -24,6 +24,7 @@ mod late_share;
 mod multi_exporter_tests;
 mod name_spelling;
 mod node_join;
+mod node_rivals;
 mod port_netdevs;
 mod rate;
 mod refused_devices;
@@ -47,6 +48,7 @@ use job_table::JobTable;
 pub use kept_past::KeptPast;
 use kept_past::Unclaimed;
 pub use late_share::LateShare;
+use node_rivals::RememberedAddresses;
 pub use port_netdevs::{NetdevName, PortName, join_netdevs};
 pub use refused_devices::RefusedDevices;
 pub use renewal_interval::RenewalInterval;
@@ -104,6 +106,8 @@ pub struct Cluster {
     topology_changed: bool,
     /// History points from before the first page, of devices that no page has named yet.
     unclaimed: Unclaimed,
+    /// The addresses of nodes before the start.
+    remembered: RememberedAddresses,
 }
 
 impl Cluster {
@@ -131,6 +135,7 @@ impl Cluster {
             topology: ClusterTopology::default(),
             topology_changed: false,
             unclaimed: Unclaimed::default(),
+            remembered: RememberedAddresses::default(),
         }
     }
 

@@ -84,6 +84,8 @@ pub struct TrackedTarget {
     due: Option<UnixMs>,
     /// The name by which its last page called its node.
     pub(super) page_name: Option<SanitizedText>,
+    /// Another target that reports the same node and is not used, and when its page came.
+    pub(super) rival: Option<(SanitizedText, UnixMs)>,
     /// The node's clock on its last page.
     pub(super) node_time: Option<UnixMs>,
     /// When its values were renewed.
@@ -135,6 +137,7 @@ impl TrackedTarget {
             last_failed: false,
             due: None,
             page_name: None,
+            rival: None,
             node_time: None,
             renewals: RenewalInterval::default(),
             readings: 0,

@@ -13,6 +13,8 @@ use serde::Serialize;
 use super::{
     engine_preamble,
     past_deliveries::{PastDeliveries, PastOptions},
+    recording_health::report_recording_health,
+    replay_instants::ReplayInstants,
     snapshot_command,
 };
 use crate::site;
@@ -95,7 +97,7 @@ pub fn run(
     options: &JudgeOptions,
     engine_options: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<ExitCode> {
-    let PlayedRecording { mut run, span: (from, until), period, targets } =
+    let PlayedRecording { mut run, span: (from, until), period, targets, exit_code } =
         play_recording(options, engine_options)?;
     let totals = run.cumulative_totals();
     let report = JudgeReport {
@@ -110,7 +112,7 @@ pub fn run(
     let page =
         if options.json { serde_json::to_string(&report)? + "\n" } else { report.render_text() };
     snapshot_command::print_page(&page)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit_code)
 }
 
 /// A replayed recording.
@@ -119,6 +121,8 @@ struct PlayedRecording {
     span: (UnixMs, UnixMs),
     period: Duration,
     targets: usize,
+    /// The exit code for its completeness.
+    exit_code: ExitCode,
 }
 
 /// Deliveries of the site files.
@@ -151,7 +155,8 @@ fn play_pages(
     let batches = recording.read_batches().map(|batch| batch.map(|b| (b.at, Delivery::Batch(b))));
     let span = recording.time_span();
     run_deliveries(batches, &mut run, span.0, period.min(SLOWEST_TICK))?;
-    Ok(PlayedRecording { run, span, period, targets: recording.recorded_targets().len() })
+    let targets = recording.recorded_targets().len();
+    Ok(PlayedRecording { run, span, period, targets, exit_code: ExitCode::SUCCESS })
 }
 
 /// Replays the segments of a recorder.
@@ -179,10 +184,8 @@ fn play_segments(
         }
     });
     run_deliveries(deliveries, &mut run, span.0, period.min(SLOWEST_TICK))?;
-    if recording.lost_bytes() > 0 {
-        tracing::warn!(bytes = recording.lost_bytes(), "skipped unfinished or damaged parts");
-    }
-    Ok(PlayedRecording { run, span, period, targets })
+    let exit_code = report_recording_health(&recording);
+    Ok(PlayedRecording { run, span, period, targets, exit_code })
 }
 
 /// Plays what a server scraped in a span of its past.
@@ -204,7 +207,8 @@ fn play_past(
         Err(_) => {}
     });
     run_deliveries(deliveries, &mut run, first, period.min(SLOWEST_TICK))?;
-    Ok(PlayedRecording { run, span: (first, last), period, targets: target_count })
+    let (span, exit_code) = ((first, last), ExitCode::SUCCESS);
+    Ok(PlayedRecording { run, span, period, targets: target_count, exit_code })
 }
 
 /// Delivers everything at its time, and ticks from the first to the last delivery as a running engine would.
@@ -214,17 +218,16 @@ fn run_deliveries<E>(
     from: UnixMs,
     step: Duration,
 ) -> Result<(), E> {
-    let mut tick = from;
+    let mut instants = ReplayInstants::new(from, step);
     for delivery in deliveries {
         let (at, delivery) = delivery?;
         // A delivery at the time of a tick precedes the tick.
-        while tick < at {
-            run.run_tick(tick);
-            tick = tick + step;
+        while let Some(instant) = instants.next_before(at) {
+            run.run_tick(instant);
         }
         run.ingest_delivery(delivery);
     }
-    run.run_tick(tick);
+    run.run_tick(instants.last());
     Ok(())
 }
 
@@ -303,6 +306,58 @@ pub(super) fn format_date_time(at: UnixMs) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two attempts a year apart, recorded.
+    fn record_a_year(folder: &Path) {
+        let options = record::RecordOptions {
+            folder: folder.to_owned(),
+            max_size: 64 << 20,
+            max_age: Duration::from_hours(24 * 1_000),
+            period: Duration::from_secs(1),
+        };
+        let recorder = record::Recorder::start_recording(options).unwrap();
+        let (first, year) = (UnixMs(1_700_000_000_000), Duration::from_hours(24 * 365));
+        let target = gaunt_schema::ScrapeTarget {
+            id: gaunt_schema::TargetId(0),
+            address: "10.0.0.1:9770".into(),
+            node: None,
+            origin: "test".into(),
+        };
+        recorder.record_delivery(first, &Delivery::Targets(vec![target]));
+        for at in [first, first + year] {
+            let refused = gaunt_schema::ScrapeFailure::Connect("connection refused".into());
+            let batch = gaunt_schema::Batch {
+                target: gaunt_schema::TargetId(0),
+                at,
+                duration_ms: 1.0,
+                outcome: Err(refused),
+            };
+            recorder.record_delivery(at, &Delivery::Batch(batch));
+        }
+    }
+
+    #[test]
+    fn recording_with_a_gap_of_a_year_is_judged_at_once_and_damage_has_an_exit_code() {
+        let folder = tempfile::tempdir().unwrap();
+        record_a_year(folder.path());
+        let play = || {
+            play_segments(folder.path(), None, gaunt_engine::EngineOptions::default(), Vec::new())
+                .unwrap()
+        };
+        let played = play();
+        assert_eq!(played.span.1.duration_since(played.span.0).as_secs(), 365 * 86_400);
+        let code = |code: ExitCode| format!("{code:?}");
+        assert_eq!(code(played.exit_code), code(ExitCode::SUCCESS));
+        let segment = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+        let mut bytes = std::fs::read(&segment).unwrap();
+        // A second copy of the only block, damaged.
+        let header = bytes.len() - 28;
+        bytes.extend_from_within(28..28 + header);
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        std::fs::write(&segment, bytes).unwrap();
+        assert_eq!(code(play().exit_code), code(ExitCode::from(super::super::FAILED)));
+    }
 
     #[test]
     fn date_time_follows_the_calendar() {

@@ -40,17 +40,26 @@ pub(super) struct PersistTask {
     task: JoinHandle<()>,
 }
 
-/// Opens the directory and loads the state. What cannot be read is logged and set aside.
+/// Opens the directory and loads the state. What cannot be read is logged, and set aside if it is damaged.
 pub(super) fn load_state(folder: &Path) -> Result<(StateStore, PersistedState), StateStoreError> {
     let mut store = StateStore::open_folder(folder)?;
-    let state: PersistedState = load_part(&store, StatePart::Findings)?;
+    let state = load_from_store(&mut store, wall_clock_now())?;
+    Ok((store, state))
+}
+
+/// Loads the state of a store at this time.
+pub fn load_from_store(
+    store: &mut StateStore,
+    now: UnixMs,
+) -> Result<PersistedState, StateStoreError> {
+    let state: PersistedState = load_part(store, StatePart::Findings)?;
     let (open, closed) = state.finding_counts();
-    tracing::info!(open, closed, folder = %folder.display(), "restored persisted state");
-    let baselines: BaselineSnapshot = load_part(&store, StatePart::Baselines)?;
-    let usage: UsageWindow = load_part(&store, StatePart::Usage)?;
-    let journal = load_journal(&mut store, wall_clock_now())?;
+    tracing::info!(open, closed, folder = %store.folder().display(), "restored persisted state");
+    let baselines: BaselineSnapshot = load_part(store, StatePart::Baselines)?;
+    let usage: UsageWindow = load_part(store, StatePart::Usage)?;
+    let journal = load_journal(store, now)?;
     let state = state.with_baselines(baselines).with_usage_window(usage);
-    Ok((store, state.with_finding_journal(journal)))
+    Ok(state.with_finding_journal(journal))
 }
 
 /// Loads the closed findings of the days that are kept, and removes those of older days.
@@ -75,7 +84,7 @@ pub(super) fn wall_clock_now() -> UnixMs {
 
 /// Loads one part of the state, or its default.
 fn load_part<T: DeserializeOwned + Default>(
-    store: &StateStore,
+    store: &mut StateStore,
     part: StatePart,
 ) -> Result<T, StateStoreError> {
     let found = match store.load_part(part)? {
@@ -85,13 +94,23 @@ fn load_part<T: DeserializeOwned + Default>(
         },
         found => found,
     };
-    if let LoadedPart::Damaged { why, aside } = found {
-        let why = SanitizedText::new(&why);
-        tracing::error!(
-            %why,
-            aside = %aside.display(),
-            "cannot read persisted state; it is set aside and starts empty"
-        );
+    match found {
+        LoadedPart::Damaged { why, aside } => {
+            let why = SanitizedText::new(&why);
+            tracing::error!(
+                %why,
+                aside = %aside.display(),
+                "cannot read persisted state; it is set aside and starts empty"
+            );
+        }
+        LoadedPart::OtherVersion { version, path, own } => tracing::warn!(
+            version,
+            file = %path.display(),
+            own = %own.display(),
+            "persisted state is of another version of gaunt and is left as it is; this one starts \
+             empty and writes its own"
+        ),
+        LoadedPart::Nothing | LoadedPart::Stored(_) => {}
     }
     Ok(T::default())
 }
@@ -176,7 +195,8 @@ async fn run_persist_loop(
 }
 
 /// The store, and what was last written to it: large parts are serialized only when they changed.
-struct PersistWriter {
+#[derive(Debug)]
+pub struct PersistWriter {
     store: StateStore,
     baselines: Option<Arc<BaselineSnapshot>>,
     /// The newest minute of usage.
@@ -186,20 +206,22 @@ struct PersistWriter {
 }
 
 /// Result of a write: a part that cannot be written does not prevent the others.
-struct PersistOutcome {
+#[derive(Debug)]
+pub struct PersistOutcome {
     /// Result for findings and counters.
-    findings: Result<(), String>,
+    pub findings: Result<(), String>,
     /// Result for the other parts.
-    other_parts: Result<(), String>,
+    pub other_parts: Result<(), String>,
 }
 
 impl PersistWriter {
-    fn new(store: StateStore) -> Self {
+    /// A writer that wrote nothing yet.
+    pub fn new(store: StateStore) -> Self {
         Self { store, baselines: None, minute: None, journal: BTreeMap::new() }
     }
 
     /// Writes what changed; of usage only whole minutes, unless `all_minutes`.
-    fn write_changes(&mut self, state: &PersistedState, all_minutes: bool) -> PersistOutcome {
+    pub fn write_changes(&mut self, state: &PersistedState, all_minutes: bool) -> PersistOutcome {
         let findings = self.write_part(StatePart::Findings, state);
         let is_changed = |baselines: &&Arc<BaselineSnapshot>| {
             self.baselines.as_ref().is_none_or(|last| !Arc::ptr_eq(last, baselines))

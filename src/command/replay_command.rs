@@ -4,7 +4,10 @@ use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
 
 use gaunt_schema::{Delivery, SanitizedText, UnixMs};
 
-use super::{console_command::has_terminal, engine_preamble, snapshot_command};
+use super::{
+    console_command::has_terminal, engine_preamble, recording_health::report_recording_health,
+    replay_instants::ReplayInstants, snapshot_command,
+};
 use crate::answer_source::AnswerSource;
 use gaunt_api::Question;
 use gaunt_console::ReplayControl;
@@ -63,8 +66,10 @@ pub async fn run(
         last,
         tick_interval: gaunt_engine::tick_interval(engine_options.period),
     };
+    let exit_code = report_recording_health(&recording);
     if !has_terminal() {
-        return run_to_end(feed, engine);
+        run_to_end(feed, engine)?;
+        return Ok(exit_code);
     }
     let player = ReplayControl::new(from, last, replay.speed);
     player.seek_to(start);
@@ -113,14 +118,13 @@ impl ReplayFeed {
         self,
         mut handle_event: impl FnMut(ReplayEvent) -> bool,
     ) -> Result<(), RecordError> {
-        let mut tick = self.from;
+        let mut instants = ReplayInstants::new(self.from, self.tick_interval);
         for delivery in self.deliveries {
             let (at, delivery) = delivery?;
-            while tick < at {
-                if !handle_event(ReplayEvent::TimePassed(tick)) {
+            while let Some(instant) = instants.next_before(at) {
+                if !handle_event(ReplayEvent::TimePassed(instant)) {
                     return Ok(());
                 }
-                tick = tick + self.tick_interval;
             }
             if !handle_event(ReplayEvent::Delivered(delivery)) {
                 return Ok(());
@@ -132,7 +136,7 @@ impl ReplayFeed {
 }
 
 /// Plays the recording and prints the state at its end.
-fn run_to_end(feed: ReplayFeed, mut engine: Engine) -> anyhow::Result<ExitCode> {
+fn run_to_end(feed: ReplayFeed, mut engine: Engine) -> anyhow::Result<()> {
     feed.play_events(|event| {
         match event {
             ReplayEvent::Delivered(delivery) => engine.ingest_delivery(delivery),
@@ -145,6 +149,5 @@ fn run_to_end(feed: ReplayFeed, mut engine: Engine) -> anyhow::Result<ExitCode> 
         engine.answer_question(&Question::Findings),
         engine.answer_question(&Question::Targets),
     ]);
-    snapshot_command::print_page(&snapshot.render_text())?;
-    Ok(ExitCode::SUCCESS)
+    snapshot_command::print_page(&snapshot.render_text())
 }

@@ -11,6 +11,8 @@ use gaunt_schema::{Delivery, UnixMs};
 use super::{
     ViewSource, engine_preamble,
     judge_command::{PageRecording, format_date_time},
+    recording_health::report_recording_health,
+    replay_instants::ReplayInstants,
     snapshot_command::{self, FleetSnapshot},
 };
 use gaunt_api::{Answer, Question, UsageReport};
@@ -56,9 +58,7 @@ pub async fn run(report_options: ReportOptions) -> anyhow::Result<ExitCode> {
         ReportScope::Recent(view, span) => {
             Box::pin(recent_usage(*view, span, report_options.watch)).await?
         }
-        ReportScope::Recording(folder, options) => {
-            (recorded_usage(&folder, *options)?, ExitCode::SUCCESS)
-        }
+        ReportScope::Recording(folder, options) => recorded_usage(&folder, *options)?,
     };
     let report = CostReport::of(&usage, &report_options.prices, report_options.co2_kg_per_kwh);
     let page = match report_options.form {
@@ -103,25 +103,26 @@ async fn query_usage(
     }
 }
 
-/// Replays a recording in virtual time and counts all of it.
+/// Replays a recording in virtual time and counts all of it; with the exit code for its completeness.
 fn recorded_usage(
     folder: &Path,
     options: gaunt_engine::EngineOptions,
-) -> anyhow::Result<UsageReport> {
+) -> anyhow::Result<(UsageReport, ExitCode)> {
     if record::Recording::has_segments(folder) {
         let recording = record::Recording::open_folder(folder)?;
         let (span, period) = (recording.time_span(), recording.scrape_period());
         let options =
             gaunt_engine::EngineOptions { usage: recording_length(span), period, ..options };
         let engine = engine_preamble::resume_engine(&recording, span.0, options)?;
-        return count_usage(recording.deliveries_from(span.0), span, engine);
+        let usage = count_usage(recording.deliveries_from(span.0), span, engine)?;
+        return Ok((usage, report_recording_health(&recording)));
     }
     let recording = PageRecording::open_folder(folder)?;
     let (span, period) = (recording.time_span(), recording.scrape_period());
     let targets = std::iter::once(Ok((span.0, Delivery::Targets(recording.recorded_targets()))));
     let batches = recording.read_batches().map(|batch| batch.map(|b| (b.at, Delivery::Batch(b))));
     let options = gaunt_engine::EngineOptions { usage: recording_length(span), period, ..options };
-    count_usage(targets.chain(batches), span, Engine::new(options))
+    Ok((count_usage(targets.chain(batches), span, Engine::new(options))?, ExitCode::SUCCESS))
 }
 
 /// Length of a recording, its last tick included.
@@ -136,16 +137,15 @@ fn count_usage<E: std::error::Error + Send + Sync + 'static>(
 ) -> anyhow::Result<UsageReport> {
     let span = recording_length((first, last));
     let step = engine.scrape_period().min(SLOWEST_TICK);
-    let mut tick = first;
+    let mut instants = ReplayInstants::new(first, step);
     for delivery in deliveries {
         let (at, delivery) = delivery?;
-        while tick < at {
-            engine.run_tick(tick);
-            tick = tick + step;
+        while let Some(instant) = instants.next_before(at) {
+            engine.run_tick(instant);
         }
         engine.ingest_delivery(delivery);
     }
-    engine.run_tick(tick);
+    engine.run_tick(instants.last());
     match engine.answer_question(&Question::Usage(span)) {
         Answer::Usage(usage) => Ok(usage.as_ref().clone()),
         _ => anyhow::bail!("the engine returned no usage"),

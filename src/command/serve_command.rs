@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::watch,
     task::JoinSet,
 };
@@ -21,6 +21,7 @@ use crate::{
 };
 use gaunt_api::{AlertList, StoreLine, peer_exchange::PeerAlertSet};
 use gaunt_node::web_access::{WebAccess, describe_open_address};
+use gaunt_scrape::read_in_time;
 use gaunt_store::{StoreOptions, StoreStatus, StoreWriter};
 
 /// Listen address, access and persistence of the aggregator.
@@ -45,7 +46,7 @@ pub struct ServeOptions {
 }
 
 /// Reloads the settings: what to scrape from now on.
-pub type ReloadSettingsFn = Box<dyn Fn() -> anyhow::Result<ScrapingSetup>>;
+pub type ReloadSettingsFn = Arc<dyn Fn() -> anyhow::Result<ScrapingSetup> + Send + Sync>;
 
 /// Scrapes, judges and answers until SIGTERM or SIGINT. SIGHUP reloads targets and settings.
 pub async fn run(
@@ -71,11 +72,7 @@ pub async fn run(
     serve_options.store.as_ref().map(StoreWriter::check_address).transpose()?;
     serve_options.peers.as_ref().map(peers::check_peers).transpose()?;
     let loaded = serve_options.state_folder.as_deref().map(persist_task::load_state).transpose()?;
-    let (mut terminate, mut interrupt, mut hang_up) = (
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-        signal(SignalKind::hangup())?,
-    );
+    let (mut end, mut hang_up) = (EndSignals::new()?, signal(SignalKind::hangup())?);
     scraping.plan.check_lists()?;
     let (sources, period) = (scraping.plan.source_count(), scraping.plan.options.period);
     let alerting = scraping.alerting.take();
@@ -107,12 +104,16 @@ pub async fn run(
     let (server, store_tasks) = start_store(serve_options.store, server, &source, store_lines)?;
     tracing::info!(address = %server.local_address()?, sources, ?period, "serving");
     let stop = async {
-        loop {
-            tokio::select! {
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
-                _ = hang_up.recv() => reload_settings(&feed, &mut alerting_control, &reload).await,
+        let reload = async {
+            while hang_up.recv().await.is_some() {
+                reload_settings(&feed, &mut alerting_control, &reload).await;
             }
+            std::future::pending::<()>().await;
+        };
+        // A signal to end is heard while settings are read, however long that takes.
+        tokio::select! {
+            () = end.wait() => {}
+            () = reload => {}
         }
         tracing::info!("stopping");
     };
@@ -122,6 +123,26 @@ pub async fn run(
     }
     drop((alerting_control, peer_tasks, store_tasks, feed));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The signals that end the aggregator.
+struct EndSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl EndSignals {
+    fn new() -> std::io::Result<Self> {
+        let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
+        Ok(Self { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 /// Sets TLS, users and the audit log, and warns if other machines can read without TLS or users.
@@ -189,7 +210,9 @@ async fn reload_settings(
     reload: &ReloadSettingsFn,
 ) {
     let is_scraping = matches!(feed.targets, TargetFeed::Scraped(_));
-    let scraping = reload().and_then(|scraping| {
+    let reload = reload.clone();
+    let scraping = read_in_time(move || reload()).await.map_err(anyhow::Error::from).flatten();
+    let scraping = scraping.and_then(|scraping| {
         scraping.plan.check_lists()?;
         anyhow::ensure!(!is_scraping || !scraping.plan.is_empty(), "no targets");
         scraping.alerting.as_ref().map(alert::check_servers).transpose()?;

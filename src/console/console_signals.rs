@@ -25,6 +25,7 @@ pub(crate) struct ConsoleSignals {
     interrupt: Signal,
     quit: Signal,
     hang_up: Signal,
+    user: [Signal; 2],
     resize: Signal,
     stop: Signal,
     resume: Signal,
@@ -38,6 +39,8 @@ impl ConsoleSignals {
             interrupt: signal(SignalKind::interrupt())?,
             quit: signal(SignalKind::quit())?,
             hang_up: signal(SignalKind::hangup())?,
+            // They end a program by default: here, not before the terminal is restored.
+            user: [signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?],
             resize: signal(SignalKind::window_change())?,
             stop: signal(SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw()))?,
             resume: signal(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?,
@@ -46,7 +49,10 @@ impl ConsoleSignals {
 
     /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> SignalEvent {
+        let [first_user, second_user] = &mut self.user;
         tokio::select! {
+            _ = first_user.recv() => SignalEvent::End,
+            _ = second_user.recv() => SignalEvent::End,
             _ = self.terminate.recv() => SignalEvent::End,
             _ = self.interrupt.recv() => SignalEvent::Interrupt,
             _ = self.quit.recv() => SignalEvent::Interrupt,

@@ -139,6 +139,7 @@ impl Engine {
         } = state;
         engine.learned_since = state.learned_since;
         let usual = usual.map(|usual| (*usual).clone()).unwrap_or_default();
+        engine.cluster.remember_addresses(usual.nodes_by_address());
         engine.judge = engine.judge.map(|judge| judge.with_findings(past).with_baselines(usual));
         engine.restore_journal(journal);
         engine.acknowledgements = acknowledgements;

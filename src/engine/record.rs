@@ -14,6 +14,8 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
+use gaunt_schema::plain_error;
+
 mod entry_codec;
 mod recorder;
 mod recorder_status;
@@ -74,7 +76,7 @@ pub enum RecordError {
     #[error("cannot start the recorder thread: {0}; raise the thread limit (ulimit -u)")]
     Thread(io::Error),
     /// A file cannot be read.
-    #[error("cannot read {}: {error}; check its permissions", path.display())]
+    #[error("cannot read {}: {why}; check the file and its permissions", path.display(), why = plain_error::io(error))]
     Read {
         /// Its path.
         path: PathBuf,
@@ -91,6 +93,9 @@ pub enum RecordError {
         /// Version of this gaunt.
         known: u32,
     },
+    /// Nothing in the recording can be read.
+    #[error("{} is no segment of a recording, or is damaged, and its folder has no other", .0.display())]
+    Damaged(PathBuf),
     /// The recording is empty.
     #[error("no recording in {}; create one with `gaunt record --to {}`", .0.display(), .0.display())]
     Empty(PathBuf),

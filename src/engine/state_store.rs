@@ -1,18 +1,19 @@
 //! State store: the state that outlives a restart, in files with checksums, written whole and put in place by renaming.
 //!
 //! Each part is a file: a header (magic, version, size, checksum), then the payload, compressed with zstd. A load
-//! returns all of what was written last, or the reason why not; a damaged file is set aside and never overwritten.
+//! returns all of what was written last, or the reason why not; a damaged file is set aside and never overwritten. A file
+//! of another version keeps its name, for the gaunt that wrote it; this one uses a file beside it.
 
 use std::{
-    collections::BTreeMap,
-    fs::{self, File},
-    io::{self, Read as _, Write as _},
+    collections::{BTreeMap, BTreeSet},
+    fmt, io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use gaunt_schema::UnixMs;
 
-use crate::private_files;
+use crate::disk::{Disk, SystemDisk};
 
 /// Magic of a file.
 const MAGIC: &[u8; 8] = b"gauntmem";
@@ -30,12 +31,12 @@ const MAX_SIZE: usize = 256 << 20;
 /// The fastest regular level of zstd: JSON shrinks ten times.
 const LEVEL: i32 = 1;
 
-/// Extensions of a part's file, of the one that is being written, and of one that could not be read; a file of another
-/// version has its number appended.
+/// Extensions of a part's file, of the one that is being written, and of one that could not be read; and the extension
+/// while a file of another version has the first one, with this version appended.
 const ENDING: &str = "gaunt";
 const UNFINISHED: &str = "gaunt.new";
 const ASIDE: &str = "gaunt.damaged";
-const OTHER_VERSION: &str = "gaunt.version";
+const OWN_VERSION: &str = "gaunt.version";
 
 /// The most files of one part that are set aside; then the last of them is overwritten.
 const MAX_ASIDE: u32 = 9;
@@ -75,6 +76,15 @@ pub enum LoadedPart {
     Nothing,
     /// The stored payload.
     Stored(Vec<u8>),
+    /// A file of another version, which is left as it is.
+    OtherVersion {
+        /// Its version.
+        version: u32,
+        /// Its path.
+        path: PathBuf,
+        /// The path of the file that this gaunt writes instead.
+        own: PathBuf,
+    },
     /// A file that cannot be read; it is set aside.
     Damaged {
         /// The error.
@@ -119,26 +129,35 @@ pub struct StateStore {
     folder: PathBuf,
     /// Checksum of each part as last written: unchanged parts are not written.
     last: BTreeMap<StatePart, u32>,
-    _lock: File,
+    /// The parts whose file is one of another version.
+    beside: BTreeSet<StatePart>,
+    disk: Arc<dyn Disk>,
+    _lock: Box<dyn fmt::Debug + Send + Sync>,
 }
 
 impl StateStore {
     /// Opens and locks the directory; creates it if it does not exist.
     pub fn open_folder(folder: &Path) -> Result<Self, StateStoreError> {
+        Self::open_on_disk(Arc::new(SystemDisk), folder)
+    }
+
+    /// The same on another disk.
+    pub fn open_on_disk(disk: Arc<dyn Disk>, folder: &Path) -> Result<Self, StateStoreError> {
         let failed = |error| StateStoreError::Folder { path: folder.to_path_buf(), error };
-        private_files::create_folder(folder).map_err(failed)?;
-        let lock = private_files::open_lock(&folder.join(LOCK)).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => {
-                return Err(StateStoreError::InUse(folder.to_path_buf()));
-            }
-            Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
-        }
+        disk.create_folder(folder).map_err(failed)?;
+        let Some(lock) = disk.lock_folder(&folder.join(LOCK)).map_err(failed)? else {
+            return Err(StateStoreError::InUse(folder.to_path_buf()));
+        };
         // Left by a process that was killed while writing.
-        let store = Self { folder: folder.to_path_buf(), last: BTreeMap::new(), _lock: lock };
+        let store = Self {
+            folder: folder.to_path_buf(),
+            last: BTreeMap::new(),
+            beside: BTreeSet::new(),
+            disk,
+            _lock: lock,
+        };
         for part in StatePart::ALL {
-            match fs::remove_file(store.part_path(part, UNFINISHED)) {
+            match store.disk.remove_file(&store.part_path(part, UNFINISHED)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
                 _ => {}
             }
@@ -146,32 +165,52 @@ impl StateStore {
         Ok(store)
     }
 
+    /// The directory.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     fn part_path(&self, part: StatePart, ending: &str) -> PathBuf {
         self.folder.join(format!("{}.{ending}", part.file_stem()))
     }
 
+    /// The file of a part that this version reads and writes.
+    fn own_path(&self, part: StatePart) -> PathBuf {
+        if self.beside.contains(&part) {
+            return self.part_path(part, &format!("{OWN_VERSION}{VERSION}"));
+        }
+        self.part_path(part, ENDING)
+    }
+
     /// Loads a part.
-    pub fn load_part(&self, part: StatePart) -> Result<LoadedPart, StateStoreError> {
-        let file = match File::open(self.part_path(part, ENDING)) {
-            Ok(file) => file,
+    pub fn load_part(&mut self, part: StatePart) -> Result<LoadedPart, StateStoreError> {
+        let path = self.own_path(part);
+        let bytes = match self.disk.read_file(&path, (HEADER + MAX_SIZE) as u64) {
+            Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(LoadedPart::Nothing);
             }
+            // What is no file of this size is not state either.
+            Err(error) if error.kind() == io::ErrorKind::Other => {
+                return self.set_aside(part, &error.to_string());
+            }
             Err(error) => return Err(self.folder_error(error)),
         };
-        let mut bytes = Vec::new();
-        let most = (HEADER + MAX_SIZE) as u64;
-        file.take(most + 1).read_to_end(&mut bytes).map_err(|error| self.folder_error(error))?;
         match decode_file(&bytes) {
             Ok(payload) => Ok(LoadedPart::Stored(payload)),
             Err(Unreadable::Damaged(why)) => self.set_aside(part, &why),
+            Err(Unreadable::Version(version)) if self.beside.insert(part) => {
+                // An earlier run of this version may have written its own beside it.
+                match self.load_part(part)? {
+                    LoadedPart::Nothing => {
+                        let own = self.own_path(part);
+                        Ok(LoadedPart::OtherVersion { version, path, own })
+                    }
+                    found => Ok(found),
+                }
+            }
             Err(Unreadable::Version(version)) => {
-                let why = format!(
-                    "it has version {version}, this gaunt reads {VERSION}; to use it, stop gaunt, \
-                     rename it to {}.{ENDING}, and start the gaunt that wrote it",
-                    part.file_stem()
-                );
-                self.move_aside(part, &format!("{OTHER_VERSION}{version}"), why)
+                self.set_aside(part, &format!("it has version {version}"))
             }
         }
     }
@@ -179,33 +218,24 @@ impl StateStore {
     /// Removes a part that is no longer kept; that there is none is no error.
     pub fn remove_part(&mut self, part: StatePart) -> Result<(), StateStoreError> {
         self.last.remove(&part);
-        match fs::remove_file(self.part_path(part, ENDING)) {
+        match self.disk.remove_file(&self.own_path(part)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.folder_error(error)),
             _ => Ok(()),
         }
     }
 
-    /// Sets a file aside that cannot be decoded, so that it can be examined.
+    /// Sets a file aside that cannot be decoded, so that it can be examined: files set aside before are not overwritten.
     pub fn set_aside(&self, part: StatePart, why: &str) -> Result<LoadedPart, StateStoreError> {
-        self.move_aside(part, ASIDE, why.to_owned())
-    }
-
-    /// Renames a part's file to an unused name: files set aside before are not overwritten.
-    fn move_aside(
-        &self,
-        part: StatePart,
-        ending: &str,
-        why: String,
-    ) -> Result<LoadedPart, StateStoreError> {
         let name = |number: u32| match number {
-            1 => self.part_path(part, ending),
-            number => self.part_path(part, &format!("{ending}.{number}")),
+            1 => self.part_path(part, ASIDE),
+            number => self.part_path(part, &format!("{ASIDE}.{number}")),
         };
-        let free = (1..MAX_ASIDE).map(name).find(|path| !path.exists());
+        let free = (1..MAX_ASIDE).map(name).find(|path| !self.disk.has_file(path));
         let aside = free.unwrap_or_else(|| name(MAX_ASIDE));
-        fs::rename(self.part_path(part, ENDING), &aside)
+        self.disk
+            .rename_file(&self.own_path(part), &aside)
             .map_err(|error| self.folder_error(error))?;
-        Ok(LoadedPart::Damaged { why, aside })
+        Ok(LoadedPart::Damaged { why: why.to_owned(), aside })
     }
 
     /// Replaces the stored part; returns whether it differed.
@@ -224,12 +254,11 @@ impl StateStore {
 
     fn write_part_file(&self, part: StatePart, payload: &[u8]) -> io::Result<()> {
         let new = self.part_path(part, UNFINISHED);
-        let mut file = private_files::create_file(&new)?;
-        file.write_all(&encode_file(payload)?)?;
+        self.disk.write_file(&new, &encode_file(payload)?)?;
         // The rename must not become visible before the bytes are on the disk.
-        file.sync_all()?;
-        fs::rename(&new, self.part_path(part, ENDING))?;
-        File::open(&self.folder)?.sync_all()
+        self.disk.sync_file(&new)?;
+        self.disk.rename_file(&new, &self.own_path(part))?;
+        self.disk.sync_folder(&self.folder)
     }
 
     fn folder_error(&self, error: io::Error) -> StateStoreError {
@@ -293,6 +322,8 @@ fn compute_checksum(head: &[u8], packed: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn open_test_store() -> (tempfile::TempDir, StateStore) {
@@ -314,7 +345,7 @@ mod tests {
         );
         let folder = store.folder.clone();
         drop(store);
-        let store = StateStore::open_folder(&folder).unwrap();
+        let mut store = StateStore::open_folder(&folder).unwrap();
         assert_eq!(
             store.load_part(StatePart::Findings).unwrap(),
             LoadedPart::Stored(b"second".to_vec())
@@ -349,24 +380,35 @@ mod tests {
     }
 
     #[test]
-    fn file_of_another_version_is_rejected() {
+    fn file_of_another_version_is_left_under_its_name() {
         let (_folder, mut store) = open_test_store();
         store.save_part(StatePart::Findings, b"payload").unwrap();
         let path = store.part_path(StatePart::Findings, ENDING);
         let mut bytes = fs::read(&path).unwrap();
         bytes[8] = 9;
         fs::write(&path, &bytes).unwrap();
-        let LoadedPart::Damaged { why, aside } = store.load_part(StatePart::Findings).unwrap()
-        else {
-            panic!("guessed at")
-        };
+        let folder = store.folder.clone();
+        drop(store);
+        let mut store = StateStore::open_folder(&folder).unwrap();
+        let own = folder.join("findings.gaunt.version1");
         assert_eq!(
-            why,
-            "it has version 9, this gaunt reads 1; to use it, stop gaunt, rename it to \
-             findings.gaunt, and start the gaunt that wrote it"
+            store.load_part(StatePart::Findings).unwrap(),
+            LoadedPart::OtherVersion { version: 9, path: path.clone(), own: own.clone() }
         );
-        assert!(aside.ends_with("findings.gaunt.version9"), "{aside:?}");
-        assert_eq!(fs::read(aside).unwrap(), bytes);
+        assert!(store.save_part(StatePart::Findings, b"of this version").unwrap());
+        assert_eq!(fs::read(&path).unwrap(), bytes, "untouched");
+        drop(store);
+        // The next run of this version continues with its own file.
+        let mut store = StateStore::open_folder(&folder).unwrap();
+        assert_eq!(
+            store.load_part(StatePart::Findings).unwrap(),
+            LoadedPart::Stored(b"of this version".to_vec())
+        );
+        assert_eq!(fs::read(&path).unwrap(), bytes, "untouched");
+        fs::write(&own, "damaged").unwrap();
+        let found = store.load_part(StatePart::Findings).unwrap();
+        assert!(matches!(found, LoadedPart::Damaged { .. }), "{found:?}");
+        assert_eq!((fs::read(&path).unwrap(), own.exists()), (bytes, false));
         let damaged = |bytes: &[u8], why: &str| {
             assert_eq!(decode_file(bytes), Err(Unreadable::Damaged(why.to_owned())));
         };
@@ -375,8 +417,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_regular_file_is_set_aside_at_once() {
+        let (_folder, mut store) = open_test_store();
+        let path = store.part_path(StatePart::Usage, ENDING);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
+        let LoadedPart::Damaged { why, .. } = store.load_part(StatePart::Usage).unwrap() else {
+            panic!("read")
+        };
+        assert_eq!(why, "it is not a regular file");
+        assert!(store.save_part(StatePart::Usage, b"payload").unwrap());
+    }
+
+    #[test]
     fn file_set_aside_is_not_overwritten() {
-        let (_folder, store) = open_test_store();
+        let (_folder, mut store) = open_test_store();
         let path = store.part_path(StatePart::Baselines, ENDING);
         let mut asides = std::collections::BTreeSet::new();
         for number in 0..u8::try_from(MAX_ASIDE).unwrap() {

@@ -106,7 +106,7 @@ impl BaselineSnapshot {
 
     /// Returns the earlier node of each target, by the target's address: a target that was not read since reports no
     /// name.
-    pub(super) fn nodes_by_address(&self) -> HashMap<SanitizedText, SanitizedText> {
+    pub fn nodes_by_address(&self) -> HashMap<SanitizedText, SanitizedText> {
         let named = |(name, of): (&SanitizedText, &NodeBaselines)| {
             of.addresses.iter().map(|address| (address.clone(), name.clone())).collect::<Vec<_>>()
         };

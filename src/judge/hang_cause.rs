@@ -74,8 +74,11 @@ fn silent_node_of(
             && hung_since.duration_since(since).as_secs_f64() <= TOGETHER_SECONDS
     };
     let is_of_job = |finding: &Finding| {
-        let node = finding.entity.node.as_ref().and_then(|name| cluster.node_by_name(name));
-        node.is_some_and(|(id, _)| group.has_node(id))
+        // A rack has its nodes as victims.
+        let names = finding.victims.iter().filter_map(|victim| victim.node.as_ref());
+        let names = names.filter(|_| finding.entity.rack.is_some());
+        let mut nodes = finding.entity.node.iter().chain(names);
+        nodes.any(|name| cluster.node_by_name(name).is_some_and(|(id, _)| group.has_node(id)))
     };
     let pending = outcome.suspicions.iter().map(|pending| &pending.finding);
     let silent = outcome.findings.iter().chain(pending).enumerate().filter(|(_, finding)| {

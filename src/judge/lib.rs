@@ -74,6 +74,7 @@ mod port_down;
 mod port_rail;
 mod port_trackers;
 mod probe_evidence;
+mod rack_down;
 mod rare_events;
 mod recovery_reason;
 mod reporting_delay;

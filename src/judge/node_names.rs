@@ -91,13 +91,21 @@ pub(super) struct Whereabouts<'a> {
     cluster: &'a Cluster,
     /// The nodes of all targets.
     expected: OnceCell<HashSet<SanitizedText>>,
+    /// The nodes of targets by the hosts of their addresses.
+    by_host: OnceCell<HashMap<SanitizedText, SanitizedText>>,
     /// The nodes of targets that are not read now.
     unread: OnceCell<HashSet<SanitizedText>>,
 }
 
 impl<'a> Whereabouts<'a> {
     pub(super) fn of(known: &'a NodeNames, cluster: &'a Cluster) -> Self {
-        Self { known, cluster, expected: OnceCell::new(), unread: OnceCell::new() }
+        Self {
+            known,
+            cluster,
+            expected: OnceCell::new(),
+            by_host: OnceCell::new(),
+            unread: OnceCell::new(),
+        }
     }
 
     /// Returns why the node with this name is gone; none while it has a target, read or not.
@@ -109,7 +117,22 @@ impl<'a> Whereabouts<'a> {
             return Some(Gone::Renamed(now.clone()));
         }
         let expected = self.expected.get_or_init(|| self.names(|_| true));
-        (!expected.contains(name)).then_some(Gone::Removed)
+        if expected.contains(name) {
+            return None;
+        }
+        // A target that was never read was named by its address.
+        let named = self.by_host.get_or_init(|| self.names_by_host()).get(name);
+        Some(named.map_or(Gone::Removed, |now| Gone::Renamed(now.clone())))
+    }
+
+    /// Returns the names under which targets report, by the hosts of their addresses.
+    fn names_by_host(&self) -> HashMap<SanitizedText, SanitizedText> {
+        let targets = self.cluster.tracked_targets().iter();
+        let named = targets.filter_map(|tracked| {
+            let node = self.cluster.node_by_id(tracked.node?)?;
+            Some((host_of(&tracked.target.address), node.name.clone()))
+        });
+        named.collect()
     }
 
     /// Whether a target of the node is not read now.

@@ -15,6 +15,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     pending_finding::{CERTAIN, format_count, format_time_of_day},
     port_down::jobs_on_node,
+    rack_down::{NodeDown, add_nodes_or_racks},
 };
 use gaunt_cluster::{Cluster, TargetHealth, TrackedTarget, host_of};
 
@@ -33,14 +34,16 @@ pub(super) fn detect_down_targets(
         by_node.entry(reported_node(judge, cluster, target)).or_default().push(target);
     }
     let all = OnceCell::new();
+    let mut nodes = Vec::new();
     for (name, targets) in by_node {
         let all_fail = || {
             let all = all.get_or_init(|| targets_of_nodes(judge, cluster));
             all.get(&name).is_none_or(|all| *all <= targets.len())
         };
         let found = Found { name: &name, targets: &targets, all_fail: &all_fail };
-        outcome.findings.push(node_finding(judge, cluster, &found));
+        nodes.push(node_finding(judge, cluster, &found));
     }
+    add_nodes_or_racks(judge, cluster, nodes, outcome);
 }
 
 /// A node with failed targets.
@@ -61,7 +64,7 @@ fn targets_of_nodes(judge: &JudgeState, cluster: &Cluster) -> HashMap<SanitizedT
     all
 }
 
-fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Finding {
+fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> NodeDown {
     let (name, targets) = (found.name, found.targets);
     let id = format!("{}/{name}", FindingKind::TargetDown);
     let node = cluster.node_by_name(name).map(|(_, node)| node);
@@ -104,7 +107,7 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Fin
     };
     let severity = if critical { Severity::Critical } else { Severity::Warning };
     // What the node's GPUs do meanwhile is unknown, so no cost can be counted.
-    Finding {
+    let finding = Finding {
         since,
         confidence: CERTAIN,
         victims: if is_silent { jobs.iter().map(victim).collect() } else { Vec::new() },
@@ -112,7 +115,8 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Fin
         next: targets.first().map(|target| next_step(target)).unwrap_or_default(),
         evidence: evidence.collect(),
         ..Finding::new(FindingKind::TargetDown, severity, Entity::new_node(name))
-    }
+    };
+    NodeDown { finding, is_silent }
 }
 
 fn render_summary(

@@ -122,7 +122,10 @@ impl AddressPolicy {
     ) -> Result<(), String> {
         let (ip, port) = (canonical_ip(address.ip()), address.port());
         if !self.allow.is_empty() {
-            let allowed = self.allow.iter().any(|range| range.contains_address(ip, port));
+            let is_in = |range: &AddressRange| {
+                range.contains_address(ip, port) || range.contains_address(address.ip(), port)
+            };
+            let allowed = self.allow.iter().any(is_in);
             return if allowed {
                 Ok(())
             } else {
@@ -145,14 +148,19 @@ impl AddressPolicy {
     }
 }
 
-/// An IPv4 address within IPv6 is checked as IPv4: a mapped one, or one behind the well-known NAT64 prefix.
+/// An IPv4 address within IPv6 is checked as IPv4: a mapped or compatible one, one behind the well-known NAT64 prefix,
+/// and the gateway of a 6to4 network, which is where its packets go.
 fn canonical_ip(ip: IpAddr) -> IpAddr {
     let IpAddr::V6(six) = ip else { return ip };
     if let Some(four) = six.to_ipv4_mapped() {
         return four.into();
     }
     match six.segments() {
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+        // `::` and `::1` have this form, and are addresses of IPv6.
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => ip,
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [0, 0, 0, 0, 0, 0, high, low]
+        | [0x2002, high, low, ..] => {
             Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)).into()
         }
         _ => ip,
@@ -236,6 +244,9 @@ mod tests {
             "[fe80::1]:80",
             "[::ffff:169.254.169.254]:80",
             "[64:ff9b::a9fe:a9fe]:80",
+            "[::a9fe:a9fe]:80",
+            "[2002:a9fe:a9fe::1]:80",
+            "[2002:6464:64c8:7::9]:80",
             "[fd00:ec2::254]:80",
             "100.100.100.200:80",
             "0.0.0.0:9100",
@@ -254,7 +265,14 @@ mod tests {
 
     #[test]
     fn loopback_is_allowed_for_the_operator_only() {
-        for address in ["127.0.0.1:9100", "127.1.2.3:1", "[::1]:9100", "[::ffff:127.0.0.1]:1"] {
+        for address in [
+            "127.0.0.1:9100",
+            "127.1.2.3:1",
+            "[::1]:9100",
+            "[::ffff:127.0.0.1]:1",
+            "[::127.0.0.1]:1",
+            "[2002:7f00:1::]:1",
+        ] {
             check_with_allow(&[], address, EndpointNamedBy::Operator).unwrap();
             let why = check_with_allow(&[], address, EndpointNamedBy::Network).unwrap_err();
             assert!(why.contains("loopback, listed by another machine"), "{why}");
@@ -266,7 +284,13 @@ mod tests {
 
     #[test]
     fn allow_list_excludes_all_other_addresses() {
-        let allow = ["10.1.0.0/16:9100-9199", "fd00::/8", "127.0.0.1:9770", "169.254.0.0/16"];
+        let allow = [
+            "10.1.0.0/16:9100-9199",
+            "fd00::/8",
+            "127.0.0.1:9770",
+            "169.254.0.0/16",
+            "2002:a00:1::/48",
+        ];
         for (address, is_allowed) in [
             ("10.1.2.3:9100", true),
             ("10.1.2.3:9200", false),
@@ -277,6 +301,8 @@ mod tests {
             ("127.0.0.2:9770", false),
             ("[::ffff:10.1.2.3]:9100", true),
             ("169.254.7.7:9100", true),
+            ("[2002:a00:1::7]:9100", true),
+            ("[2002:a00:2::7]:9100", false),
         ] {
             assert_eq!(
                 check_with_allow(&allow, address, EndpointNamedBy::Network).is_ok(),

@@ -5,8 +5,9 @@ use std::time::Duration;
 /// Consecutive failures without backoff: a restart is over by then.
 const AT_ONCE: u32 = 3;
 
-/// The longest backoff. A target that is back is scraped within this time and a quarter.
-const LONGEST: Duration = Duration::from_secs(30);
+/// The longest backoff. A target that is back is scraped within this time and a quarter, however long it was away: after
+/// 15 s a whole fleet is read again.
+const LONGEST: Duration = Duration::from_secs(12);
 
 /// Recent failures of a target, and the number of periods to skip.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,9 +76,9 @@ mod tests {
         let second = skipped_periods(Duration::from_secs(1), 7, 12);
         assert_eq!(second[..4], [0, 0, 1, 2]);
         assert!((3..=5).contains(&second[4]) && (6..=10).contains(&second[5]), "{second:?}");
-        assert!(second[8..].iter().all(|periods| (23..=37).contains(periods)), "{second:?}");
+        assert!(second[8..].iter().all(|periods| (9..=15).contains(periods)), "{second:?}");
         let ten = skipped_periods(Duration::from_secs(10), 7, 40);
-        assert!(ten.iter().all(|periods| *periods <= 3), "{ten:?}");
+        assert!(ten.iter().all(|periods| *periods <= 1), "{ten:?}");
         assert_eq!(skipped_periods(Duration::from_mins(1), 7, 40), [0; 40]);
     }
 
@@ -85,7 +86,28 @@ mod tests {
     fn backoff_of_targets_that_failed_together_differs() {
         let last_backoff = |seed| skipped_periods(Duration::from_secs(1), seed, 9)[8];
         let distinct: std::collections::BTreeSet<_> = (0..200).map(last_backoff).collect();
-        assert!(distinct.len() > 10, "{distinct:?}");
+        assert!(distinct.len() > 5, "{distinct:?}");
+    }
+
+    #[test]
+    fn fleet_that_was_away_is_read_again_within_15_seconds() {
+        for away in [75, 600] {
+            for seed in 0..500 {
+                let (mut backoff, mut second) = (ScrapeBackoff::default(), seed % 3);
+                // The first attempt that reaches the target once it is back.
+                let back = loop {
+                    second += 1;
+                    if backoff.take_skipped_period() {
+                        continue;
+                    }
+                    if second > away {
+                        break second;
+                    }
+                    backoff.record_failure(Duration::from_secs(1), seed);
+                };
+                assert!(back <= away + 16, "away for {away} s, seed {seed}: back after {back} s");
+            }
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ use tokio::{
 };
 
 use super::{
-    AddressPolicy, Endpoint, address_policy::NameResolver, quotas::ScrapeQuotas,
+    AddressPolicy, Endpoint, address_policy::NameResolver, network::Network, quotas::ScrapeQuotas,
     server_access::CredentialState,
 };
 
@@ -89,6 +89,8 @@ pub(super) struct FetchContext {
     memory_steps: Arc<Semaphore>,
     pool: Arc<BodyBufferPool>,
     names: NameResolver,
+    /// The network that replaces TCP, if any.
+    network: Option<Arc<dyn Network>>,
     /// Page templates of all targets.
     pub(super) layouts: text::TemplateCache,
     /// Decoder of frames, with what frames of all targets share.
@@ -107,6 +109,11 @@ fn connection_limit() -> (Arc<Semaphore>, usize) {
 }
 
 impl FetchContext {
+    /// Connects over this network instead of TCP.
+    pub(super) fn with_network(self, network: Option<Arc<dyn Network>>) -> Self {
+        Self { network, ..self }
+    }
+
     pub(super) fn new(timeout: Duration, max_body: usize, limits: &ScrapeQuotas) -> Self {
         let steps = usize::try_from(limits.all_bytes).unwrap_or(usize::MAX) / STEP;
         let timeout_header = HeaderValue::try_from(timeout.as_secs_f64().to_string());
@@ -121,6 +128,7 @@ impl FetchContext {
             memory_steps: Arc::new(Semaphore::new(steps.clamp(1, Semaphore::MAX_PERMITS))),
             pool: Arc::default(),
             names: NameResolver::default(),
+            network: None,
             layouts: text::TemplateCache::default(),
             frames: frame::FrameDecoder::default(),
         }

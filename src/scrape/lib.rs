@@ -9,13 +9,16 @@ use tokio::{sync::mpsc, task::AbortHandle};
 mod address_policy;
 mod backoff;
 mod content_negotiation;
+mod deadline_read;
 mod discovery_source;
 mod endpoint;
 mod fetch;
 mod file_polling;
 mod host_list;
 mod http_client;
+mod log_thinning;
 mod machine_identity;
+mod network;
 mod quotas;
 mod scrape_manager;
 mod scrape_slots;
@@ -29,6 +32,7 @@ pub mod tls;
 mod widening;
 
 pub use address_policy::{AddressPolicy, AddressRange, AddressRangeError};
+pub use deadline_read::{READ_DEADLINE, RepeatedRead, read_in_time};
 pub use discovery_source::{
     DiscoverySource, DnsDiscovery, DnsRecordType, HttpDiscovery, REFRESH, ServerUrlError,
     parse_url,
@@ -40,6 +44,7 @@ pub use endpoint::{
 };
 pub use host_list::{HostListError, MAX_NAMES, expand_host_list};
 pub use http_client::HttpClient;
+pub use network::{ConnectionResult, Network, NetworkStream};
 pub use quotas::ScrapeQuotas;
 pub use scrape_slots::ScrapeSlots;
 pub use server_access::{CredentialState, HttpCredentials, LoadedCredentials, ServerAccess};
@@ -221,8 +226,19 @@ pub fn spawn_manager_with_requests(
     clock: ClockFn,
     wants_ras_status: RasRequestFn,
 ) -> ScrapeManagerHandle {
+    spawn_manager_on_network(plan, inbox, clock, wants_ras_status, None)
+}
+
+/// The same, over a network that replaces TCP, if there is one.
+pub fn spawn_manager_on_network(
+    plan: ScrapePlan,
+    inbox: mpsc::Sender<Delivery>,
+    clock: ClockFn,
+    wants_ras_status: RasRequestFn,
+    network: Option<Arc<dyn Network>>,
+) -> ScrapeManagerHandle {
     let (plans, reloads) = mpsc::channel(PLANS);
-    let manager = scrape_manager::ScrapeManager::new(plan, inbox, clock, wants_ras_status);
+    let manager = scrape_manager::ScrapeManager::new(plan, inbox, clock, wants_ras_status, network);
     let manager = tokio::spawn(manager.run(reloads)).abort_handle();
     ScrapeManagerHandle { plans, manager }
 }

@@ -16,6 +16,8 @@ use super::{
     discovery_source::{DiscoveryUpdate, GroupDefaults},
     endpoint::{Endpoint, UrlScheme},
     fetch::{FetchContext, RequestOptions, TargetClient},
+    log_thinning::LogThinning,
+    network::Network,
     quotas::{FleetQuotaUsage, TargetQuotaUsage},
     scrape_slots::ScrapeSlots,
     scrape_task::{MachineReplaced, ScrapeTask},
@@ -69,6 +71,7 @@ impl ScrapeManager {
         inbox: mpsc::Sender<Delivery>,
         clock: ClockFn,
         wants_ras_status: RasRequestFn,
+        network: Option<Arc<dyn Network>>,
     ) -> Self {
         let options = &plan.options;
         Self {
@@ -78,11 +81,10 @@ impl ScrapeManager {
             first_source: 0,
             scrapes: HashMap::new(),
             scrape_tasks: JoinSet::new(),
-            fetch_context: Arc::new(FetchContext::new(
-                options.timeout,
-                options.max_body,
-                &options.limits,
-            )),
+            fetch_context: Arc::new(
+                FetchContext::new(options.timeout, options.max_body, &options.limits)
+                    .with_network(network),
+            ),
             lateness: TimerLateness::spawn_timer(),
             fleet_usage: FleetQuotaUsage::new(options.limits),
             updates: mpsc::channel(NEWS),
@@ -227,6 +229,7 @@ impl ScrapeManager {
             lateness: self.lateness.0.clone(),
             quota_usage: TargetQuotaUsage::new(self.fleet_usage.clone()),
             replaced: self.replaced.0.clone(),
+            log_thinning: LogThinning::default(),
             inbox: self.inbox.clone(),
             clock: self.clock.clone(),
             wants_ras_status: self.wants_ras_status.clone(),
@@ -310,7 +313,8 @@ mod tests {
         let group = TargetGroup { sources: vec![source], ..TargetGroup::default() };
         let defaults = group.defaults.clone();
         let plan = ScrapePlan { options: test_options(), groups: vec![group] };
-        let manager = ScrapeManager::new(plan, inbox, Arc::new(|| UnixMs(1)), Arc::new(|_| false));
+        let manager =
+            ScrapeManager::new(plan, inbox, Arc::new(|| UnixMs(1)), Arc::new(|_| false), None);
         let (updates, replaced) = (manager.updates.0.clone(), manager.replaced.0.clone());
         let (plans, reloads) = mpsc::channel(1);
         let running = tokio::spawn(manager.run(reloads));

@@ -18,6 +18,7 @@ use super::{
     backoff::ScrapeBackoff,
     content_negotiation::{FrameSupport, RequestedFormat},
     fetch::{FetchContext, TargetClient},
+    log_thinning::LogThinning,
     machine_identity::MachineIdentity,
     quotas::TargetQuotaUsage,
     scrape_slots::ScrapeSlots,
@@ -41,6 +42,7 @@ pub(super) struct ScrapeTask {
     pub(super) lateness: Arc<TimerLateness>,
     pub(super) quota_usage: TargetQuotaUsage,
     pub(super) replaced: mpsc::Sender<MachineReplaced>,
+    pub(super) log_thinning: LogThinning,
     pub(super) inbox: mpsc::Sender<Delivery>,
     pub(super) clock: ClockFn,
     pub(super) wants_ras_status: RasRequestFn,
@@ -145,7 +147,9 @@ impl ScrapeTask {
             && body.format == BodyFormat::OpenMetrics
             && self.format != RequestedFormat::Text
         {
-            tracing::warn!(target = %self.address, %failure, "requesting text from now on");
+            if let Some(omitted) = self.log_thinning.admit_line((self.clock)()) {
+                tracing::warn!(target = %self.address, %failure, omitted, "requesting text from now on");
+            }
             self.format = RequestedFormat::Text;
             self.client.set_accept(self.format.accept_header());
             self.client.set_client_state(None);
@@ -155,8 +159,11 @@ impl ScrapeTask {
             && body.format == BodyFormat::Frame
         {
             // This page is lost; the next ones are requested as text until frames are allowed again.
-            let text_period = state.frame_support.record_fault((self.clock)());
-            tracing::warn!(target = %self.address, %failure, for_s = text_period.as_secs(), "requesting text for a while");
+            let now = (self.clock)();
+            let for_s = state.frame_support.record_fault(now).as_secs();
+            if let Some(omitted) = self.log_thinning.admit_line(now) {
+                tracing::warn!(target = %self.address, %failure, for_s, omitted, "requesting text for a while");
+            }
         }
         let page = body.page?;
         // The page is discarded only once the next one is due: a busy machine is not the target's fault.
@@ -232,12 +239,15 @@ impl ScrapeTask {
             identity.update_from(current);
             return Ok(());
         }
-        tracing::warn!(
-            target = %self.address,
-            before = identity.describe_machine(),
-            now = current.describe_machine(),
-            "another machine answers at this address"
-        );
+        if let Some(omitted) = self.log_thinning.admit_line((self.clock)()) {
+            tracing::warn!(
+                target = %self.address,
+                before = identity.describe_machine(),
+                now = current.describe_machine(),
+                omitted,
+                "another machine answers at this address"
+            );
+        }
         *identity = current;
         let (reply, new_id) = oneshot::channel();
         let replaced = MachineReplaced { target: self.target, reply };

@@ -428,6 +428,7 @@ fn entity_labels(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> 
         ("rail", &entity.rail),
         ("leaf", &entity.leaf),
         ("domain", &entity.domain),
+        ("rack", &entity.rack),
         ("source", &entity.source),
     ];
     let present = parts.into_iter().filter_map(|(name, part)| Some((name, part.as_deref()?)));

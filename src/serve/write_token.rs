@@ -1,7 +1,7 @@
 //! The token of the write API: read from its file at each request, and compared in constant time.
 
 use std::{
-    io::Read as _,
+    io::{self, Read as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
@@ -9,8 +9,12 @@ use std::{
 
 use axum::http::{HeaderMap, header::AUTHORIZATION};
 use gaunt_api::Refusal;
+use gaunt_scrape::{READ_DEADLINE, RepeatedRead};
 use subtle::ConstantTimeEq as _;
-use tokio::task::spawn_blocking;
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout_at},
+};
 
 /// The shortest token that is accepted: 16 random characters cannot be guessed over a network.
 const SHORTEST_TOKEN: usize = 16;
@@ -23,7 +27,14 @@ const WORLD_READABLE: u32 = 0o004;
 
 /// Path of the token file; without one all actions are refused.
 #[derive(Clone, Debug, Default)]
-pub(super) struct WriteToken(Option<Arc<Path>>);
+pub(super) struct WriteToken(Option<Arc<TokenFile>>);
+
+/// The token file. Requests read it one after the other: one that does not answer occupies one thread.
+#[derive(Debug)]
+struct TokenFile {
+    path: PathBuf,
+    reads: Mutex<RepeatedRead<Result<String, WriteTokenError>>>,
+}
 
 /// Why the token cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -60,12 +71,13 @@ impl WriteToken {
     /// Checks that the file holds a token that is long enough. It is read again at each action.
     pub(super) fn from_file(path: &Path) -> Result<Self, WriteTokenError> {
         read_token(path)?;
-        Ok(Self(Some(path.into())))
+        let file = TokenFile { path: path.to_owned(), reads: Mutex::default() };
+        Ok(Self(Some(Arc::new(file))))
     }
 
     /// Whether the request headers carry the token.
     pub(super) async fn check_headers(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        let path = self.0.clone().ok_or(Refusal::WritingOff)?;
+        let file = self.0.as_ref().ok_or(Refusal::WritingOff)?;
         let presented = headers.get(AUTHORIZATION).and_then(|presented| presented.to_str().ok());
         let presented = presented.and_then(|presented| {
             let (scheme, token) = presented.split_once(' ')?;
@@ -73,20 +85,30 @@ impl WriteToken {
         });
         let presented =
             presented.filter(|presented| !presented.is_empty()).ok_or(Refusal::NoToken)?;
-        let token = spawn_blocking(move || read_token(&path)).await;
-        let token = match token {
-            Ok(Ok(token)) => token,
-            Ok(Err(error)) => {
-                tracing::error!(%error, "write requests are refused until this is fixed");
-                return Err(Refusal::WritingOff);
-            }
-            Err(_) => return Err(Refusal::WritingOff),
-        };
+        let token = file.read_again().await.map_err(|error| {
+            tracing::error!(%error, "write requests are refused until this is fixed");
+            Refusal::WritingOff
+        })?;
         // Constant-time comparison: a token that is nearly right takes as long as one that is entirely wrong.
         if bool::from(token.as_bytes().ct_eq(presented.as_bytes())) {
             return Ok(());
         }
         Err(Refusal::WrongToken)
+    }
+}
+
+impl TokenFile {
+    async fn read_again(&self) -> Result<String, WriteTokenError> {
+        let deadline = Instant::now() + READ_DEADLINE;
+        let read = async {
+            let mut reads = self.reads.lock().await;
+            let path = self.path.clone();
+            reads.start_read(move || read_token(&path));
+            reads.wait_until(deadline).await
+        };
+        let failed = |error| WriteTokenError::Read { path: self.path.clone(), error };
+        let waiting = || failed(io::Error::other("earlier requests still wait for it"));
+        timeout_at(deadline, read).await.map_err(|_| waiting())?.map_err(failed)?
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -13,8 +13,10 @@ use gaunt_schema::{
 use tokio::{
     sync::mpsc,
     task::AbortHandle,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval},
 };
+
+use gaunt_scrape::{READ_DEADLINE, RepeatedRead};
 
 use super::{SiteError, SiteFileData, SiteOptions, read_jobs, read_topology, source_name};
 
@@ -49,7 +51,7 @@ impl SiteWatch {
 }
 
 /// Reads every file once, and watches them from then on. What is wrong with a file is delivered as its status; the
-/// others are read.
+/// others are read. One whose file system does not answer is waited for up to [`READ_DEADLINE`].
 pub async fn start_watching(options: SiteOptions, inbox: mpsc::Sender<Delivery>) -> SiteWatch {
     let mut poller = SiteFilePoller::new(inbox);
     poller.poll_changes(&options).await;
@@ -71,6 +73,9 @@ struct SiteFilePoller {
     troubles: BTreeMap<PathBuf, SanitizedText>,
     /// The statuses as last delivered.
     statuses: Vec<SiteFileStatus>,
+    /// The read of each file; one of a file system that does not answer is not started again.
+    topology_reads: BTreeMap<PathBuf, RepeatedRead<PolledFile<SourceTopology>>>,
+    job_reads: BTreeMap<PathBuf, RepeatedRead<PolledFile<JobList>>>,
 }
 
 impl SiteFilePoller {
@@ -81,6 +86,8 @@ impl SiteFilePoller {
             loaded: BTreeSet::new(),
             troubles: BTreeMap::new(),
             statuses: Vec::new(),
+            topology_reads: BTreeMap::new(),
+            job_reads: BTreeMap::new(),
         }
     }
 
@@ -101,37 +108,59 @@ impl SiteFilePoller {
         }
     }
 
-    /// Delivers what changed.
+    /// Delivers what changed. All files are read at the same time, each on a thread of its own.
     async fn poll_changes(&mut self, options: &SiteOptions) {
         for path in &options.topology {
-            let stamp = file_stamp(path);
-            if self.stamps.get(path) != Some(&stamp) {
-                let result = read_blocking(path, read_topology).await;
-                self.deliver_result(path, stamp, result, Delivery::Topology).await;
-            }
+            let (file, known) = (path.clone(), self.stamps.get(path).copied());
+            let read = self.topology_reads.entry(path.clone()).or_default();
+            read.start_read(move || poll_file(&file, known, None, read_topology));
         }
         for path in &options.jobs {
-            let stamp = file_stamp(path);
-            let age = stamp.and_then(|(_, at)| SystemTime::now().duration_since(at).ok());
-            if age.is_some_and(|age| age > JOBS_STAND) {
-                // A list that is no longer written does not show running jobs.
-                if self.stamps.insert(path.clone(), None) != Some(None) {
-                    self.set_trouble(
-                        path,
-                        Some("is too old and ignored; check that it is still written"),
-                    );
-                    self.send_delivery(Delivery::Jobs(JobList {
-                        source: source_name(path),
-                        jobs: vec![],
-                    }))
-                    .await;
-                }
-            } else if self.stamps.get(path) != Some(&stamp) {
-                let result = read_blocking(path, read_jobs).await;
-                self.deliver_result(path, stamp, result, Delivery::Jobs).await;
-            }
+            let (file, known) = (path.clone(), self.stamps.get(path).copied());
+            let read = self.job_reads.entry(path.clone()).or_default();
+            read.start_read(move || poll_file(&file, known, Some(JOBS_STAND), read_jobs));
+        }
+        let deadline = Instant::now() + READ_DEADLINE;
+        for path in &options.topology {
+            let Some(read) = self.topology_reads.get_mut(path) else { continue };
+            let polled = read.wait_until(deadline).await;
+            self.deliver_polled(path, polled, Delivery::Topology).await;
+        }
+        for path in &options.jobs {
+            let Some(read) = self.job_reads.get_mut(path) else { continue };
+            let polled = read.wait_until(deadline).await;
+            self.deliver_polled(path, polled, Delivery::Jobs).await;
         }
         self.deliver_statuses(options).await;
+    }
+
+    async fn deliver_polled<T>(
+        &mut self,
+        path: &Path,
+        polled: io::Result<PolledFile<T>>,
+        delivery: impl FnOnce(T) -> Delivery,
+    ) {
+        match polled {
+            Ok(PolledFile::Unchanged) => {}
+            Ok(PolledFile::TooOld) => self.withdraw_old_jobs(path).await,
+            Ok(PolledFile::Read(stamp, result)) => {
+                self.deliver_result(path, stamp, result, delivery).await;
+            }
+            Err(error) => {
+                let error = SiteError::Read { path: path.to_owned(), error };
+                self.deliver_result(path, None, Err(error), delivery).await;
+            }
+        }
+    }
+
+    /// Withdraws a list that is no longer written: it does not show running jobs.
+    async fn withdraw_old_jobs(&mut self, path: &Path) {
+        if self.stamps.insert(path.to_owned(), None) == Some(None) {
+            return;
+        }
+        self.set_trouble(path, Some("is too old and ignored; check that it is still written"));
+        self.send_delivery(Delivery::Jobs(JobList { source: source_name(path), jobs: vec![] }))
+            .await;
     }
 
     /// Delivers the statuses of all files if they changed.
@@ -202,11 +231,13 @@ impl SiteFilePoller {
             let empty = SourceTopology::new(source_name(path), TopologyOrigin::Declared);
             self.troubles.remove(path);
             self.loaded.remove(path);
+            self.topology_reads.remove(path);
             self.send_delivery(Delivery::Topology(empty)).await;
         }
         for path in previous.jobs.iter().filter(|path| is_removed(path, &current.jobs)) {
             self.troubles.remove(path);
             self.loaded.remove(path);
+            self.job_reads.remove(path);
             self.send_delivery(Delivery::Jobs(JobList { source: source_name(path), jobs: vec![] }))
                 .await;
         }
@@ -218,18 +249,33 @@ impl SiteFilePoller {
     }
 }
 
-/// Reads a file on a blocking thread.
-async fn read_blocking<T: Send + 'static>(
+/// What a poll of a file found.
+#[derive(Debug)]
+enum PolledFile<T> {
+    /// The version that was delivered.
+    Unchanged,
+    /// A version older than its longest age.
+    TooOld,
+    /// Another version, with its content.
+    Read(FileStamp, Result<SiteFileData<T>, SiteError>),
+}
+
+/// Reads a file if its version is not the one that is known.
+fn poll_file<T>(
     path: &Path,
-    read: fn(&Path) -> Result<T, SiteError>,
-) -> Result<T, SiteError> {
-    let owned = path.to_owned();
-    let read = tokio::task::spawn_blocking(move || read(&owned)).await;
-    read.unwrap_or_else(|error| {
-        tracing::error!(%error, "reading a file ended unexpectedly");
-        let error = std::io::Error::other("reading it ended unexpectedly; see the log");
-        Err(SiteError::Read { path: path.to_owned(), error })
-    })
+    known: Option<FileStamp>,
+    longest_age: Option<Duration>,
+    read: fn(&Path) -> Result<SiteFileData<T>, SiteError>,
+) -> PolledFile<T> {
+    let stamp = file_stamp(path);
+    let age = stamp.and_then(|(_, at)| SystemTime::now().duration_since(at).ok());
+    if longest_age.is_some_and(|longest| age.is_some_and(|age| age > longest)) {
+        return PolledFile::TooOld;
+    }
+    if known == Some(stamp) {
+        return PolledFile::Unchanged;
+    }
+    PolledFile::Read(stamp, read(path))
 }
 
 fn file_stamp(path: &Path) -> FileStamp {
@@ -281,6 +327,39 @@ mod tests {
         assert!(!troubles[1].contains("kept"), "nothing was read before: {troubles:?}");
         assert_eq!(troubles[2], "none");
         assert!(troubles[3].contains("squeue.json:1: "), "{troubles:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn file_that_never_answers_stops_neither_start_nor_the_other_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        // While a pipe is open for writing, a read of it waits.
+        let writers = ["topology.toml", "squeue.json"].map(|pipe| {
+            rustix::fs::mkfifoat(rustix::fs::CWD, path(pipe), rustix::fs::Mode::RWXU).unwrap();
+            fs::File::options().read(true).write(true).open(path(pipe)).unwrap()
+        });
+        fs::write(path("good.toml"), "[[nodes]]\nnames = \"a\"\nrack = \"r1\"\n").unwrap();
+        let options = SiteOptions {
+            topology: ["topology.toml", "good.toml"].map(path).to_vec(),
+            jobs: vec![path("squeue.json")],
+        };
+        let (inbox, mut deliveries) = mpsc::channel(8);
+        let start = tokio::spawn(start_watching(options, inbox));
+        while !start.is_finished() {
+            tokio::time::advance(Duration::from_millis(100)).await;
+        }
+        let mut statuses = Vec::new();
+        while let Ok(delivery) = deliveries.try_recv() {
+            if let Delivery::SiteFiles(files) = delivery {
+                statuses = files;
+            }
+        }
+        let trouble = |name: usize| statuses[name].trouble.as_deref().unwrap_or_default();
+        for hung in [0, 2] {
+            assert!(trouble(hung).contains("does not answer within 5 s"), "{}", trouble(hung));
+        }
+        // The reads end, so that the test can.
+        drop(writers);
     }
 
     #[tokio::test]

@@ -46,8 +46,11 @@ fn count_frames(bytes: &[u8]) -> usize {
 
 #[test]
 fn terminal_is_restored_after_a_signal_at_any_moment_of_the_start() {
-    for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
-        for delay in [0, 1, 2, 4, 8, 16, 32, 64, 128] {
+    let user = [Signal::USR1, Signal::USR2];
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT].into_iter().chain(user) {
+        let delays: &[u64] =
+            if user.contains(&signal) { &[4, 128] } else { &[0, 1, 2, 4, 8, 16, 32, 64, 128] };
+        for &delay in delays {
             let pty =
                 TestPty::start_program("", &program_path("gaunt"), "--aggregator 127.0.0.1:1");
             let pid = pty.program_pid();

@@ -297,7 +297,10 @@ fn data_of_an_aggregator_can_be_recorded_elsewhere() {
     });
     assert!(recorder.terminate_and_wait().success());
     let recording = Recording::open_folder(folder.path()).unwrap();
-    assert_eq!((recording.scrape_period(), recording.lost_bytes()), (Duration::from_secs(1), 0));
+    assert_eq!(
+        (recording.scrape_period(), recording.unfinished_bytes()),
+        (Duration::from_secs(1), 0)
+    );
     let page = String::from_utf8(run_gaunt(&["replay", "--from", to]).stdout).unwrap();
     // The host of the target that was never read is a node as well.
     assert!(page.starts_with("gaunt  replay · 4 nodes · 24 GPUs · 3 live · 1 down"), "{page}");

@@ -83,6 +83,9 @@ pub(crate) enum CollectError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// None of so many readings has a value.
+    #[error("none of its {0} readings can be parsed or read; gaunt_absent has the reason of each")]
+    Unreadable(usize),
     /// Some devices could not be read; the others were read.
     #[error("{0}")]
     Devices(String),

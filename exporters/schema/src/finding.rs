@@ -79,6 +79,7 @@ impl Finding {
         let parts = [
             &entity.source,
             &entity.job,
+            &entity.rack,
             &entity.leaf,
             &entity.rail,
             &entity.domain,

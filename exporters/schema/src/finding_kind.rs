@@ -309,6 +309,9 @@ pub struct Entity {
     /// The NVLink domain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<SanitizedText>,
+    /// The rack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rack: Option<SanitizedText>,
     /// The source of targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SanitizedText>,
@@ -327,6 +330,7 @@ impl Entity {
             rail: None,
             leaf: None,
             domain: None,
+            rack: None,
             source: None,
         }
     }
@@ -334,6 +338,11 @@ impl Entity {
     /// The source of targets of this name.
     pub fn new_source(name: &SanitizedText) -> Self {
         Self { source: Some(name.clone()), ..Self::new(EntityKind::Source) }
+    }
+
+    /// The rack of this name.
+    pub fn new_rack(name: &SanitizedText) -> Self {
+        Self { rack: Some(name.clone()), ..Self::new(EntityKind::Rack) }
     }
 
     /// The NVLink domain of this name.
@@ -368,6 +377,7 @@ impl fmt::Display for Entity {
         let mut parts = Vec::new();
         parts.extend(self.source.iter().map(|source| format!("source {source}")));
         parts.extend(self.job.iter().map(|job| format!("job {job}")));
+        parts.extend(self.rack.iter().map(|rack| format!("rack {rack}")));
         parts.extend(self.leaf.iter().map(ToString::to_string));
         parts.extend(self.domain.iter().map(|domain| format!("NVLink domain {domain}")));
         parts.extend(self.rail.iter().map(|rail| format!("rail {rail}")));

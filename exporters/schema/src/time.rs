@@ -76,7 +76,7 @@ impl UnixMs {
     /// The time from `earlier` to this instant; zero if `earlier` is later.
     #[inline]
     pub fn duration_since(self, earlier: Self) -> Duration {
-        Duration::from_millis(u64::try_from(self.0 - earlier.0).unwrap_or(0))
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 }
 
@@ -84,7 +84,7 @@ impl Add<Duration> for UnixMs {
     type Output = Self;
 
     fn add(self, span: Duration) -> Self {
-        Self(self.0 + span.as_millis() as i64)
+        Self(self.0.saturating_add(span.as_millis() as i64))
     }
 }
 
@@ -92,7 +92,7 @@ impl Sub<Duration> for UnixMs {
     type Output = Self;
 
     fn sub(self, span: Duration) -> Self {
-        Self(self.0 - span.as_millis() as i64)
+        Self(self.0.saturating_sub(span.as_millis() as i64))
     }
 }
 

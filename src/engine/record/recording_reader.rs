@@ -2,7 +2,6 @@
 
 use std::{
     collections::VecDeque,
-    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -11,13 +10,17 @@ use gaunt_schema::{Delivery, RecordingPreamble, UnixMs, text};
 
 use super::{
     RecordError,
-    segment::{self, SegmentError, VERSION},
+    segment::{self, HEADER, SegmentError, VERSION},
     segment_ring,
 };
+use crate::regular_file;
 
 /// Blocks that are searched for the first page: the first one after the standing deliveries has it, unless nothing
 /// answered.
 const FIRST_BLOCKS: usize = 8;
+
+/// The largest segment that is read: twice the largest that is written, with room for its last block.
+const MAX_SEGMENT: u64 = 256 << 20;
 
 /// State before a time of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +39,10 @@ pub struct Recording {
     /// Each segment that holds a block, with its time span.
     segments: Vec<(PathBuf, UnixMs, UnixMs)>,
     period: Duration,
-    lost: usize,
+    /// Bytes of blocks that were not written completely, because the recorder was killed.
+    unfinished: usize,
+    /// Segments with damage, each with the number of damaged bytes.
+    damaged: Vec<(PathBuf, usize)>,
     /// Time of the first page: standing deliveries come before it, and may be as old as the recording process.
     first_page: Option<UnixMs>,
 }
@@ -59,7 +65,8 @@ impl Recording {
         let mut recording = Self {
             segments: Vec::new(),
             period: Duration::from_secs(1),
-            lost: 0,
+            unfinished: 0,
+            damaged: Vec::new(),
             first_page: None,
         };
         for path in paths {
@@ -67,14 +74,22 @@ impl Recording {
             let segment = match segment::decode_segment(&bytes) {
                 Ok(segment) => segment,
                 Err(SegmentError::NoHeader) => {
-                    recording.lost += bytes.len();
+                    // A recorder that is killed at once leaves an empty file, or a part of a header.
+                    if bytes.len() < HEADER {
+                        recording.unfinished += bytes.len();
+                    } else {
+                        recording.damaged.push((path, bytes.len()));
+                    }
                     continue;
                 }
                 Err(SegmentError::Version(version)) => {
                     return Err(RecordError::Version { path, version, known: VERSION });
                 }
             };
-            recording.lost += segment.lost;
+            recording.unfinished += segment.unfinished;
+            if segment.lost > segment.unfinished {
+                recording.damaged.push((path.clone(), segment.lost - segment.unfinished));
+            }
             recording.period = Duration::from_millis(u64::from(segment.period_ms.max(1)));
             let (first, last) =
                 (segment.blocks.first(), segment.blocks.iter().map(|b| b.last).max());
@@ -87,7 +102,10 @@ impl Recording {
             }
         }
         if recording.segments.is_empty() {
-            return Err(RecordError::Empty(folder.to_owned()));
+            return Err(match recording.damaged.pop() {
+                Some((path, _)) => RecordError::Damaged(path),
+                None => RecordError::Empty(folder.to_owned()),
+            });
         }
         Ok(recording)
     }
@@ -105,9 +123,14 @@ impl Recording {
         self.period
     }
 
-    /// Bytes of unfinished tails and of damage.
-    pub fn lost_bytes(&self) -> usize {
-        self.lost
+    /// Bytes of blocks that were not written completely, because the recorder was killed.
+    pub fn unfinished_bytes(&self) -> usize {
+        self.unfinished
+    }
+
+    /// Segments with damage, each with the number of damaged bytes, which are skipped.
+    pub fn damaged_segments(&self) -> &[(PathBuf, usize)] {
+        &self.damaged
     }
 
     /// State at this time, or up to a minute before: the preamble of the segment that holds it.
@@ -201,5 +224,6 @@ fn first_page_time(segment: &segment::RecordingSegment<'_>) -> Option<UnixMs> {
 }
 
 fn read_segment_file(path: &Path) -> Result<Vec<u8>, RecordError> {
-    fs::read(path).map_err(|error| RecordError::Read { path: path.to_owned(), error })
+    regular_file::read_regular_file(path, MAX_SEGMENT)
+        .map_err(|error| RecordError::Read { path: path.to_owned(), error })
 }

@@ -120,6 +120,8 @@ pub struct RecordingSegment<'a> {
     pub blocks: Vec<SegmentBlock<'a>>,
     /// Bytes outside of blocks: an unfinished tail, or damage.
     pub lost: usize,
+    /// Those of an unfinished tail: the block that was being written when the recorder was killed.
+    pub unfinished: usize,
 }
 
 /// Checks the header of a segment; returns its period in milliseconds.
@@ -140,10 +142,12 @@ pub(super) fn decode_header(bytes: &[u8]) -> Result<u32, SegmentError> {
 pub fn decode_segment(bytes: &[u8]) -> Result<RecordingSegment<'_>, SegmentError> {
     let period_ms = decode_header(bytes)?;
     let (mut at, mut blocks, mut lost) = (HEADER, Vec::new(), 0);
+    let mut tail = HEADER;
     while at < bytes.len() {
         if let Some((block, length)) = decode_block(&bytes[at..]) {
             blocks.push(block);
             at += length;
+            tail = at;
             continue;
         }
         let next = bytes[at + 1..].windows(BLOCK.len()).position(|window| window == BLOCK);
@@ -151,7 +155,14 @@ pub fn decode_segment(bytes: &[u8]) -> Result<RecordingSegment<'_>, SegmentError
         lost += skip;
         at += skip;
     }
-    Ok(RecordingSegment { period_ms, blocks, lost })
+    let tail = &bytes[tail..];
+    let is_unfinished = match detect_block_start(tail) {
+        BlockStart::Block(length) => length > tail.len(),
+        BlockStart::More => true,
+        BlockStart::Other => false,
+    };
+    let unfinished = if is_unfinished { tail.len() } else { 0 };
+    Ok(RecordingSegment { period_ms, blocks, lost, unfinished })
 }
 
 /// Kind of data where a block should begin.

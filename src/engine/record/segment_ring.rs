@@ -5,7 +5,7 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    time::{Duration, UNIX_EPOCH},
 };
 
 use gaunt_schema::UnixMs;
@@ -21,6 +21,10 @@ const LARGEST_SEGMENT: u64 = 64 << 20;
 
 /// The longest time span of a segment, which is the precision of the age limit.
 const LONGEST_SEGMENT: Duration = Duration::from_hours(1);
+
+/// The most segments that a new one removes for their age: more than are written meanwhile, and far from all, so that a
+/// clock that is days ahead does not delete a recording before somebody corrects it.
+const MOST_AGED: usize = 2;
 
 /// The directory, and the segment that is written.
 #[derive(Debug)]
@@ -71,7 +75,7 @@ impl SegmentRing {
                 drop(done.file.sync_data());
             }
             private_files::create_folder(&self.options.folder)?;
-            self.remove_oldest(block.len() as u64)?;
+            self.remove_oldest(block.len() as u64, at)?;
             self.open = Some(self.create_segment(at)?);
         }
         let Some(open) = &mut self.open else { return Err(io::ErrorKind::NotFound.into()) };
@@ -89,7 +93,9 @@ impl SegmentRing {
 
     fn create_segment(&self, at: UnixMs) -> io::Result<OpenSegment> {
         let period_ms = segment::to_header_millis(self.options.period);
-        let mut name = at.0.max(0);
+        // Its name is the newest, so that it is read last and removed last, also after the clock was set back.
+        let newest = segments_in(&self.options.folder)?.pop().and_then(|path| start_of(&path));
+        let mut name = at.0.max(0).max(newest.map_or(0, |newest| newest.0.saturating_add(1)));
         loop {
             let path = self.options.folder.join(format!("{name:016}.{ENDING}"));
             match private_files::create_segment(&path) {
@@ -106,28 +112,37 @@ impl SegmentRing {
         }
     }
 
-    /// Removes the oldest segments until `more` bytes fit, and those that are too old.
-    fn remove_oldest(&self, more: u64) -> io::Result<()> {
+    /// Removes the oldest segments until `more` bytes fit, and some of those that are too old at this time.
+    fn remove_oldest(&self, more: u64, at: UnixMs) -> io::Result<()> {
         let mut segments = Vec::new();
         for path in segments_in(&self.options.folder)? {
             let meta = fs::metadata(&path)?;
-            segments.push((path, meta.len(), meta.modified().ok()));
+            // Of two clocks, one of which may have been changed, the later one counts.
+            let written = meta.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+            let last = (UnixMs(0) + written).max(start_of(&path).unwrap_or_default());
+            segments.push((path, meta.len(), last));
         }
         let mut size: u64 = segments.iter().map(|(_, size, _)| size).sum();
         // The new segment may grow to its limit before the next check.
         let next = (self.options.max_size / PARTS).min(LARGEST_SEGMENT).max(more);
-        let now = SystemTime::now();
-        for (path, bytes, written) in segments {
-            let age = written.and_then(|written| now.duration_since(written).ok());
-            let old = age.is_some_and(|age| age > self.options.max_age);
-            if !old && size + next <= self.options.max_size {
-                break;
+        let mut aged = 0;
+        for (path, bytes, last) in segments {
+            if size + next <= self.options.max_size {
+                if at.duration_since(last) <= self.options.max_age || aged == MOST_AGED {
+                    break;
+                }
+                aged += 1;
             }
             fs::remove_file(&path)?;
             size -= bytes;
         }
         Ok(())
     }
+}
+
+/// The time in the name of a segment, at which it starts or after.
+fn start_of(path: &Path) -> Option<UnixMs> {
+    path.file_stem()?.to_str()?.parse().ok().map(UnixMs)
 }
 
 /// All segments of a directory, oldest first.
@@ -141,4 +156,56 @@ pub(super) fn segments_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     }
     segments.sort();
     Ok(segments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_hours(1);
+
+    /// Writes a segment each hour from `start` on; returns the number of segments that are there after each.
+    fn write_hours(folder: &Path, start: UnixMs, hours: u32) -> Vec<usize> {
+        let options = RecordOptions {
+            folder: folder.to_owned(),
+            max_size: 1 << 30,
+            max_age: HOUR * 24,
+            period: Duration::from_secs(1),
+        };
+        let mut ring = SegmentRing::new(options).unwrap();
+        let mut counts = Vec::new();
+        for hour in 0..hours {
+            let at = start + HOUR * hour;
+            let begin = ring.needs_new_segment(at);
+            ring.write_block(b"block", at, begin).unwrap();
+            let path = ring.open.as_ref().unwrap().path.clone();
+            let wall_clock = UNIX_EPOCH + Duration::from_millis(at.0 as u64);
+            File::options().write(true).open(path).unwrap().set_modified(wall_clock).unwrap();
+            counts.push(segments_in(folder).unwrap().len());
+        }
+        counts
+    }
+
+    #[test]
+    fn segments_are_kept_for_their_age() {
+        let folder = tempfile::tempdir().unwrap();
+        let counts = write_hours(folder.path(), UnixMs(1_700_000_000_000), 40);
+        assert!(counts.iter().all(|count| *count <= 25) && counts[39] >= 24, "{counts:?}");
+    }
+
+    #[test]
+    fn clock_that_was_changed_deletes_no_recording() {
+        let start = UnixMs(1_700_000_000_000);
+        for (stepped, left) in [(start + HOUR * 45, 19), (start - HOUR * 5, 21), (UnixMs(0), 21)] {
+            let folder = tempfile::tempdir().unwrap();
+            assert_eq!(write_hours(folder.path(), start, 20).last(), Some(&20));
+            let before = segments_in(folder.path()).unwrap().pop().unwrap();
+            assert_eq!(write_hours(folder.path(), stepped, 1), [left], "at {stepped:?}");
+            let newest = segments_in(folder.path()).unwrap().pop().unwrap();
+            assert!(newest > before, "what is written now is the newest");
+            // The clock is right again.
+            let counts = write_hours(folder.path(), start + HOUR * 20, 2);
+            assert!(counts[1] >= 20, "{counts:?}");
+        }
+    }
 }

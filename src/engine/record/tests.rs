@@ -135,7 +135,8 @@ fn recording_returns_every_value_and_every_finding() {
     assert!(original.iter().any(|said| said.contains("PortDown")), "the fault is found at all");
     assert_eq!(original, replayed);
     let recording = Recording::open_folder(folder.path()).unwrap();
-    assert_eq!((recording.scrape_period(), recording.lost_bytes()), (PERIOD, 0));
+    assert_eq!((recording.scrape_period(), recording.unfinished_bytes()), (PERIOD, 0));
+    assert!(recording.damaged_segments().is_empty());
 }
 
 #[test]
@@ -316,7 +317,32 @@ fn flipped_bit_loses_one_block() {
     broken[bytes.len() / 2] ^= 1;
     fs::write(&path, broken).unwrap();
     let recording = Recording::open_folder(folder.path()).unwrap();
-    assert!(recording.lost_bytes() > 0 && recording.deliveries_from(START).all(|one| one.is_ok()));
+    let damaged = recording.damaged_segments();
+    assert!(damaged.len() == 1 && damaged[0].0 == path && damaged[0].1 > 0, "{damaged:?}");
+    assert_eq!(recording.unfinished_bytes(), 0);
+    assert!(recording.deliveries_from(START).all(|one| one.is_ok()));
+    fs::write(&path, &bytes[..bytes.len() - 7]).unwrap();
+    let cut = Recording::open_folder(folder.path()).unwrap();
+    assert!(cut.unfinished_bytes() > 0 && cut.damaged_segments().is_empty());
+    fs::write(&path, &b"not a segment of a recording"[..]).unwrap();
+    let other = Recording::open_folder(folder.path()).unwrap_err().to_string();
+    assert!(other.contains("is damaged, and its folder has no other"), "{other}");
+}
+
+#[test]
+fn segment_that_is_no_regular_file_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    record_all(recorder_options(folder.path()), &fleet_deliveries(2, 3));
+    let strange = folder.path().join(format!("1.{ENDING}"));
+    let refused = || Recording::open_folder(folder.path()).unwrap_err().to_string();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &strange, rustix::fs::Mode::RUSR).unwrap();
+    assert!(refused().contains("1.gaunt: it is not a regular file"), "{}", refused());
+    fs::remove_file(&strange).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &strange).unwrap();
+    assert!(refused().contains("1.gaunt: it is not a regular file"), "{}", refused());
+    fs::remove_file(&strange).unwrap();
+    fs::File::create(&strange).unwrap().set_len(1 << 40).unwrap();
+    assert!(refused().contains("1.gaunt: it is larger than "), "{}", refused());
 }
 
 #[test]

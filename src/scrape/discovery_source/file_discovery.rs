@@ -7,13 +7,14 @@ use std::{
 };
 
 use gaunt_schema::{SanitizedText, plain_error};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{
     DiscoveredTargets, DiscoveryError, DiscoverySender, GroupDefaults, LOOK,
     prometheus_targets::{self, TargetListContext, TargetListNotation},
 };
 use crate::{
+    deadline_read::{READ_DEADLINE, RepeatedRead},
     endpoint::{EndpointList, EndpointNamedBy},
     file_polling::{self, FileMark},
     host_list::MAX_NAMES,
@@ -42,23 +43,36 @@ pub(super) async fn watch_files(
     common: GroupDefaults,
     sender: DiscoverySender,
 ) {
-    let mut watched =
-        Some(WatchedFiles { kind, pattern, common, files: BTreeMap::new(), last_sent: None });
+    let what = pattern.display().to_string();
+    let files = WatchedFiles { kind, pattern, common, files: BTreeMap::new(), last_sent: None };
+    let mut reads = RepeatedRead::default();
+    reads.start_read(move || files.into_polled());
+    let mut answers = true;
     loop {
-        // A disk that does not respond blocks only this thread.
-        let Some(mut files) = watched.take() else { return };
-        let poll = tokio::task::spawn_blocking(move || {
-            let update = files.poll_changes();
-            (files, update)
-        });
-        let Ok((files, update)) = poll.await else { return };
-        watched = Some(files);
-        if let Some(update) = update
-            && !sender.send_update(update).await
-        {
-            return;
+        // A file system that does not answer blocks only the thread of the read.
+        match reads.wait_until(Instant::now() + READ_DEADLINE).await {
+            Ok((mut files, update)) => {
+                if !std::mem::replace(&mut answers, true) && update.is_none() {
+                    // The list follows the failure, changed or not.
+                    files.last_sent = None;
+                }
+                if let Some(update) = update
+                    && !sender.send_update(update).await
+                {
+                    return;
+                }
+                sleep(LOOK).await;
+                reads.start_read(move || files.into_polled());
+            }
+            Err(error) => {
+                let why = plain_error::io(&error);
+                let failed = DiscoveryError::Read { what: what.clone(), why };
+                if std::mem::replace(&mut answers, false) && !sender.send_update(Err(failed)).await
+                {
+                    return;
+                }
+            }
         }
-        sleep(LOOK).await;
     }
 }
 
@@ -82,9 +96,18 @@ struct WatchedFile {
     missing: u32,
 }
 
+/// What changed since the last poll.
+type PolledUpdate = Option<Result<DiscoveredTargets, DiscoveryError>>;
+
 impl WatchedFiles {
+    /// Polls every file, and returns the files with what changed.
+    fn into_polled(mut self) -> (Self, PolledUpdate) {
+        let update = self.poll_changes();
+        (self, update)
+    }
+
     /// Polls every file and returns what changed.
-    fn poll_changes(&mut self) -> Option<Result<DiscoveredTargets, DiscoveryError>> {
+    fn poll_changes(&mut self) -> PolledUpdate {
         let update = self.read_files();
         let comparable = update.as_ref().map(Clone::clone).map_err(ToString::to_string);
         if self.last_sent.as_ref() == Some(&comparable) {
@@ -257,6 +280,35 @@ mod tests {
         fs::remove_file(folder.path().join("b.yml")).unwrap();
         assert_eq!(poll_lines(&mut watched), None, "it may come back at once");
         assert_eq!(poll_lines(&mut watched), Some(Ok("a:1 ".to_owned())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn file_that_never_answers_is_reported_until_it_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("targets");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+        // While it is open for writing, a read of the pipe waits.
+        let writer = fs::File::options().read(true).write(true).open(&path).unwrap();
+        let (updates, mut received) = tokio::sync::mpsc::channel(4);
+        let sender = DiscoverySender { source: 1, updates };
+        let WatchedFiles { kind, pattern, common, .. } =
+            watch_pattern(TargetFileKind::HostLists, path.clone());
+        let task = tokio::spawn(watch_files(kind, pattern, common, sender));
+        tokio::task::yield_now().await;
+        tokio::time::advance(READ_DEADLINE * 2).await;
+        let error = received.recv().await.unwrap().list.unwrap_err().to_string();
+        assert!(error.ends_with("targets: its file system does not answer within 5 s"), "{error}");
+        // The read that waits ends with nothing, and the next one reads the file.
+        replace_file(&path, "later:1");
+        drop(writer);
+        loop {
+            let list = received.recv().await.unwrap().list;
+            let first = list.ok().and_then(|list| list.endpoints.first().map(ToString::to_string));
+            if first.is_some_and(|first| first.starts_with("later")) {
+                break;
+            }
+        }
+        task.abort();
     }
 
     #[test]

@@ -26,7 +26,10 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::{FetchContext, FetchProgress, FetchStep};
-use crate::{AddressPolicy, Endpoint, endpoint::UrlScheme, server_access::LoadedCredentials};
+use crate::{
+    AddressPolicy, Endpoint, endpoint::UrlScheme, network::NetworkStream,
+    server_access::LoadedCredentials,
+};
 
 /// The read buffer of an active connection, in bytes, which also bounds the headers; pages are copied out of it chunk
 /// by chunk. Hyper may use twice as much: 20,000 simultaneous responses take 320 MiB at the very most.
@@ -75,7 +78,7 @@ impl EndpointConnector<'_> {
         Ok(IdleConnection { stream, permit })
     }
 
-    async fn start_tls(&self, tcp: TcpStream) -> Result<TlsStream<TcpStream>, ScrapeFailure> {
+    async fn start_tls(&self, tcp: PlainStream) -> Result<TlsStream<PlainStream>, ScrapeFailure> {
         let name = self.credentials.server_name(&self.endpoint.host);
         let name = name.map_err(|why| ScrapeFailure::Forbidden(SanitizedText::new(&why)))?;
         self.credentials.tls_connector().connect(name, tcp).await.map_err(|error| {
@@ -91,15 +94,12 @@ impl EndpointConnector<'_> {
 async fn connect_first(
     addresses: &[SocketAddr],
     context: &FetchContext,
-) -> Result<TcpStream, ScrapeFailure> {
+) -> Result<PlainStream, ScrapeFailure> {
     let share = context.timeout / (addresses.len() as u32).max(1);
     let mut last = ScrapeFailure::Connect("its host name has no address".into());
     for address in addresses {
-        match timeout(share, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => {
-                stream.set_nodelay(true).map_err(|error| connect_failure(&error, context))?;
-                return Ok(stream);
-            }
+        match timeout(share, connect(*address, context)).await {
+            Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => last = connect_failure(&error, context),
             Err(_) => {
                 last = ScrapeFailure::Timeout(SanitizedText::new(&format!(
@@ -109,6 +109,16 @@ async fn connect_first(
         }
     }
     Err(last)
+}
+
+/// Connects by TCP, or by the network of a simulation.
+async fn connect(address: SocketAddr, context: &FetchContext) -> io::Result<PlainStream> {
+    if let Some(network) = &context.network {
+        return network.connect(address).await.map(Either::Right);
+    }
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(Either::Left(stream))
 }
 
 fn connect_failure(error: &io::Error, context: &FetchContext) -> ScrapeFailure {
@@ -224,5 +234,8 @@ pub(super) fn is_stale(error: &hyper::Error) -> bool {
     error.is_canceled() || error.is_closed() || error.is_incomplete_message()
 }
 
+/// A stream without TLS: of the network, or of a simulated one.
+pub(super) type PlainStream = Either<TcpStream, Box<dyn NetworkStream>>;
+
 /// The stream of a connection, without or with TLS.
-type ConnectionStream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+type ConnectionStream = Either<PlainStream, Box<TlsStream<PlainStream>>>;

@@ -19,6 +19,7 @@ mod pictures_bench;
 mod public_data_bench;
 mod scrape_client;
 mod signals_bench;
+mod simulation_bench;
 mod soak_bench;
 mod standing_bench;
 mod store_bench;
@@ -55,6 +56,9 @@ struct BenchArguments {
     /// Options of `worlds`.
     #[command(flatten)]
     worlds: worlds_bench::WorldsBenchOptions,
+    /// Options of `simulation`.
+    #[command(flatten)]
+    simulation: simulation_bench::SimulationBenchOptions,
     /// Options of `public-data`.
     #[command(flatten)]
     public_data: public_data_bench::PublicDataOptions,
@@ -71,6 +75,11 @@ const BENCHES: &[(&str, &str, BenchFn)] = &[
         "console",
         "the console on 100,000 GPUs: first frame, frame times, key latency, bytes per second, memory",
         |_, out| console_bench::run(out),
+    ),
+    (
+        "simulation",
+        "the whole in simulated time with faults of network, disk and clock: one run a seed, all invariants at each step",
+        |args, out| simulation_bench::run(&args.simulation, out),
     ),
     (
         "fleet",

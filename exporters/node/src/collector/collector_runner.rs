@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaunt_schema::{AbsenceReason, Report, UnixMs};
+use gaunt_schema::{AbsenceReason, MetricSample, Report, UnixMs};
 
 use super::{CollectError, CollectOutcome, Collector};
 use crate::kernel_files::current_path::CurrentPath;
@@ -226,7 +226,7 @@ impl CollectorThread {
             Some(outcome) => {
                 self.late_path = None;
                 merge(&self.last, None, report);
-                outcome
+                outcome.and_then(|outcome| check_readings(&self.last, outcome))
             }
             None => self.report_late_run(now, deadline, report),
         };
@@ -254,6 +254,19 @@ impl CollectorThread {
         let late_path = self.late_path.get_or_insert_with(|| self.current_path.read_path());
         Err(CollectError::Late(deadline, late_path.clone()))
     }
+}
+
+/// A run whose readings are all absent, some because they cannot be parsed, has failed.
+fn check_readings(
+    collected: &Report,
+    outcome: CollectOutcome,
+) -> Result<CollectOutcome, CollectError> {
+    let is_error = |sample: &MetricSample| sample.reading == AbsenceReason::Error.into();
+    let is_value = |sample: &MetricSample| sample.reading.value().is_some();
+    if collected.samples.iter().any(is_value) || !collected.samples.iter().any(is_error) {
+        return Ok(outcome);
+    }
+    Err(CollectError::Unreadable(collected.samples.len()))
 }
 
 /// Merges a collector's report into that of the round; with a reason, its devices without their values.

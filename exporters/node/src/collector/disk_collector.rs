@@ -68,6 +68,9 @@ impl Collector for DiskCollector {
         };
         // The file also lists partitions, whose traffic is included in that of their disks.
         let disk_names = list_names(&self.folder).unwrap_or_default();
+        if !text.is_empty() && text.lines().find_map(parse).is_none() {
+            return Err(CollectError::Malformed { path, what: "no line of a disk" });
+        }
         let mut disks = 0;
         for (name, fields) in text.lines().filter_map(parse) {
             let is_unreal = UNREAL.iter().any(|kind| {

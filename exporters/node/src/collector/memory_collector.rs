@@ -46,6 +46,9 @@ impl Collector for MemoryCollector {
             Ok(text) => text,
             Err(source) => return Err(CollectError::Read { path, source }),
         };
+        if parse_field(text, "MemTotal:").value().is_none() {
+            return Err(CollectError::Malformed { path, what: "no MemTotal in kB" });
+        }
         let node = report.ensure_device(Device::new_node());
         for (name, metric) in FIELDS {
             report.push(node, metric, parse_field(text, name));

@@ -67,7 +67,9 @@ impl Collector for PressureCollector {
 /// The total of a line such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=11424932`, from microseconds.
 fn parse_total(text: &str, line: &str) -> Reading {
     let Some(line) = text.lines().find(|candidate| candidate.starts_with(line)) else {
-        return AbsenceReason::Unsupported.into();
+        // Every kernel with such pressure has a line of some tasks; one of all tasks came later for CPUs.
+        let is_known = text.starts_with("some");
+        return if is_known { AbsenceReason::Unsupported } else { AbsenceReason::Error }.into();
     };
     let total = line.split_ascii_whitespace().find_map(|field| field.strip_prefix("total="));
     let micros: Option<u64> = total.and_then(|total| total.parse().ok());
@@ -84,5 +86,6 @@ mod tests {
         assert_eq!(parse_total(text, "some"), Reading::of(11.424_932));
         assert_eq!(parse_total(text, "full"), AbsenceReason::Error.into());
         assert_eq!(parse_total("some total=1", "full"), AbsenceReason::Unsupported.into());
+        assert_eq!(parse_total("garbage", "full"), AbsenceReason::Error.into());
     }
 }

@@ -69,7 +69,14 @@ impl Collector for TaskCollector {
         let node = report.ensure_device(Device::new_node());
         report.push(node, host::TASKS_UNINTERRUPTIBLE, f64::from(self.uninterruptible));
         match self.load.read_text(&mut self.buffer) {
-            Ok(text) => report.push(node, host::LOAD, parse_load(text)),
+            Ok(text) => {
+                let load = parse_load(text);
+                report.push(node, host::LOAD, load);
+                if load.value().is_none() {
+                    let path = self.load.path().to_path_buf();
+                    return Err(CollectError::Malformed { path, what: "no load average" });
+                }
+            }
             Err(source) => {
                 return Err(CollectError::Read { path: self.load.path().to_path_buf(), source });
             }

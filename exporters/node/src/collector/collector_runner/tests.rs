@@ -215,3 +215,33 @@ fn broken_collector_is_reported_and_others_continue() {
     assert_eq!((count, success), (AbsenceReason::Stale.into(), 0.0.into()));
     assert!(message.starts_with("the collector's thread ended"), "{message}");
 }
+
+#[test]
+fn collector_whose_files_are_garbage_does_not_succeed() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("pressure")).unwrap();
+    let files = ["stat", "meminfo", "loadavg", "diskstats"].map(|name| root.path().join(name));
+    let pressure = ["cpu", "io", "memory"].map(|name| root.path().join("pressure").join(name));
+    for path in files.iter().chain(&pressure) {
+        std::fs::write(path, "\u{1}garbage 7\nmore\n").unwrap();
+    }
+    let options = crate::SamplerOptions {
+        proc_root: root.path().to_owned(),
+        ..crate::SamplerOptions::default()
+    };
+    let collectors: Vec<Box<dyn Collector>> = vec![
+        Box::new(crate::collector::cpu_collector::CpuCollector::new(root.path())),
+        Box::new(crate::collector::memory_collector::MemoryCollector::new(root.path())),
+        Box::new(crate::collector::pressure_collector::PressureCollector::new(root.path())),
+        Box::new(crate::collector::task_collector::TaskCollector::new(root.path())),
+        Box::new(crate::collector::disk_collector::DiskCollector::new(&options)),
+    ];
+    let mut collectors = CollectorRunner::new(collectors, PATIENCE);
+    let mut report = Report::default();
+    collectors.run(UnixMs(1_000), &mut report);
+    for name in ["cpu", "memory", "pressure", "tasks", "disks"] {
+        let device = Device::new_collector(name);
+        let success = report.find_reading(&device, exporter::COLLECTOR_SUCCESS);
+        assert_eq!(success, Some(0.0.into()), "{name}");
+    }
+}

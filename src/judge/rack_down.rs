@@ -1,0 +1,118 @@
+//! A rack that is cut off: one finding for it instead of one for each of its nodes.
+
+use std::collections::BTreeMap;
+
+use gaunt_schema::{Entity, Finding, FindingKind, SanitizedText, Severity, UnixMs};
+
+use super::{
+    JudgeState,
+    finding_lifecycle::DetectorOutcome,
+    pending_finding::{CERTAIN, format_count, format_time_of_day},
+};
+use gaunt_cluster::{Cluster, Node};
+
+/// The least nodes of a rack that is reported as one: two nodes may fail together by chance.
+const LEAST_NODES: usize = 3;
+
+/// Seconds for which a node waits for the other nodes of its rack that fail too and are not reported yet: their next
+/// attempts decide.
+const WAIT_SECONDS: f64 = 30.0;
+
+/// The most nodes whose evidence the finding of a rack has.
+const MAX_EVIDENCE: usize = 8;
+
+/// A finding about a node, and whether no target of the node answers.
+pub(super) struct NodeDown {
+    pub(super) finding: Finding,
+    pub(super) is_silent: bool,
+}
+
+/// Adds the findings of nodes; those of a rack none of whose nodes answers are one. It stays one until half of its nodes
+/// answer again.
+pub(super) fn add_nodes_or_racks(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    nodes: Vec<NodeDown>,
+    outcome: &mut DetectorOutcome,
+) {
+    let mut silent: BTreeMap<SanitizedText, Finding> = BTreeMap::new();
+    for NodeDown { finding, is_silent } in nodes {
+        match finding.entity.node.clone().filter(|_| is_silent) {
+            Some(name) => _ = silent.insert(name, finding),
+            None => outcome.findings.push(finding),
+        }
+    }
+    for (rack, members) in cluster.topology().nodes_by_rack() {
+        if silent.is_empty() {
+            return;
+        }
+        if members.len() < LEAST_NODES {
+            continue;
+        }
+        let members: Vec<&Node> = members.iter().filter_map(|id| cluster.node_by_id(*id)).collect();
+        let down = members.iter().filter(|node| silent.contains_key(&node.name)).count();
+        let entity = Entity::new_rack(rack);
+        let id = Finding::build_id(FindingKind::TargetDown, &entity);
+        let is_open = judge.tracker.open_one(&id).is_some();
+        if down == members.len() || is_open && down * 2 > members.len() {
+            let names = members.iter().map(|node| &node.name);
+            let found: Vec<Finding> = names.filter_map(|name| silent.remove(name)).collect();
+            for node in &found {
+                outcome.supersede_open(&judge.tracker, &node.id, &format!("explained by {id}"));
+            }
+            outcome.findings.push(rack_finding(entity, &found, members.len()));
+            continue;
+        }
+        // While the others are undecided it may be the rack.
+        let undecided = members.iter().any(|node| is_undecided(judge, cluster, node));
+        if undecided && !is_open {
+            for node in members {
+                let waits = |finding: &Finding| {
+                    let seconds = cluster.now().duration_since(finding.since).as_secs_f64();
+                    seconds < WAIT_SECONDS && judge.tracker.open_one(&finding.id).is_none()
+                };
+                if silent.get(&node.name).is_some_and(waits) {
+                    silent.remove(&node.name);
+                }
+            }
+        }
+    }
+    outcome.findings.extend(silent.into_values());
+}
+
+/// Whether all targets of a node fail, and their next attempts decide whether it is down.
+fn is_undecided(judge: &JudgeState, cluster: &Cluster, node: &Node) -> bool {
+    let mut targets =
+        node.sources.iter().filter_map(|source| cluster.target_by_id(source.target)).peekable();
+    targets.peek().is_some()
+        && targets.all(|target| (1..judge.limits.target_failures).contains(&target.failures))
+}
+
+fn rack_finding(entity: Entity, nodes: &[Finding], members: usize) -> Finding {
+    let rack = entity.rack.clone().unwrap_or_default();
+    let since = nodes.iter().map(|node| node.since).min().unwrap_or(UnixMs(0));
+    let severity = nodes.iter().map(|node| node.severity).max().unwrap_or(Severity::Warning);
+    let mut victims: Vec<Entity> = nodes.iter().map(|node| node.entity.clone()).collect();
+    for victim in nodes.iter().flat_map(|node| &node.victims) {
+        if !victims.contains(victim) {
+            victims.push(victim.clone());
+        }
+    }
+    let first = nodes.first().map(|node| node.summary.clone()).unwrap_or_default();
+    Finding {
+        since,
+        confidence: CERTAIN,
+        victims,
+        summary: format!(
+            "{} of {} of rack {rack} do not answer since {}. {first}",
+            nodes.len(),
+            format_count(members, "node"),
+            format_time_of_day(since)
+        ),
+        next: format!(
+            "Check the power and the management switch of rack {rack}, and the path from here to it."
+        ),
+        evidence: nodes.iter().take(MAX_EVIDENCE).flat_map(|node| node.evidence.clone()).collect(),
+        ..Finding::new(FindingKind::TargetDown, severity, entity)
+    }
+}

@@ -1,0 +1,42 @@
+//! Deliberate bugs at the seams between the aggregator and the world: the invariants must find each of them.
+
+/// A bug that a run has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeliberateBug {
+    /// The content of a file is not synchronised before it is renamed.
+    NoFileSync,
+    /// The names of a folder are not synchronised.
+    NoFolderSync,
+    /// A start does not read the saved state.
+    ForgetsState,
+    /// Users are told that an action is saved before it is.
+    AnswersBeforeSaving,
+    /// A page is ingested twice, the second time a second later.
+    DoublesPages,
+    /// A result is lost between scraping and the engine, and nobody counts it.
+    LosesResults,
+    /// A counter grows by one sample too much at each page.
+    RateOffByOne,
+    /// An unfinished file is never replaced: each write leaves one more.
+    UnboundedFiles,
+    /// Connections that the other side ended are kept.
+    UnboundedConnections,
+    /// A tick is published with the time of the one before it.
+    StaleAnswers,
+}
+
+impl DeliberateBug {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::NoFileSync,
+        Self::NoFolderSync,
+        Self::ForgetsState,
+        Self::AnswersBeforeSaving,
+        Self::DoublesPages,
+        Self::LosesResults,
+        Self::RateOffByOne,
+        Self::UnboundedFiles,
+        Self::UnboundedConnections,
+        Self::StaleAnswers,
+    ];
+}

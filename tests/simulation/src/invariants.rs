@@ -1,0 +1,190 @@
+//! What must hold at every step of every run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gaunt_api::{Answer, AnswerCells, Filter, Question, Subject};
+use gaunt_schema::{FindingKind, LifeState, Severity, UnixMs};
+
+use crate::{
+    simulated_aggregator::SimulatedAggregator,
+    simulated_fleet::{NODES, SimulatedNode},
+    simulated_network::SimulatedNetwork,
+};
+
+/// The most connections: one for each target, and as many that the other side has not seen end.
+const MAX_CONNECTIONS: usize = 4 * NODES;
+
+/// The most files of a state folder: the parts, their unfinished and damaged ones, and the journal.
+const MAX_FILES: usize = 40;
+
+/// How far a rate may be from the true one: a page is written a moment before its attempt ends.
+const RATE_TOLERANCE: f64 = 0.02;
+
+/// An acknowledgement that a user was told is saved.
+#[derive(Clone, Debug)]
+struct ToldAcknowledgement {
+    severity: Severity,
+    opened: UnixMs,
+}
+
+/// What users were told, and what was seen before.
+#[derive(Debug, Default)]
+pub(crate) struct Invariants {
+    told: BTreeMap<String, ToldAcknowledgement>,
+    last_attempts: u64,
+}
+
+impl Invariants {
+    /// A user was told that the finding is acknowledged.
+    pub(crate) fn note_acknowledged(&mut self, aggregator: &SimulatedAggregator, id: &str) {
+        let list = aggregator.findings();
+        if let Some(finding) = list.findings.iter().find(|finding| finding.id == id) {
+            let told =
+                ToldAcknowledgement { severity: finding.severity, opened: finding.life.opened };
+            self.told.insert(id.to_owned(), told);
+        }
+    }
+
+    /// An action on the finding was tried: what holds of it now is not known, or it is withdrawn.
+    pub(crate) fn forget(&mut self, id: &str) {
+        self.told.remove(id);
+    }
+
+    /// A new process begins to count.
+    pub(crate) fn note_start(&mut self) {
+        self.last_attempts = 0;
+    }
+
+    /// Checks all that must hold now; returns what does not.
+    pub(crate) fn check(
+        &mut self,
+        aggregator: &SimulatedAggregator,
+        network: &SimulatedNetwork,
+        files: usize,
+    ) -> Vec<String> {
+        let mut broken = Vec::new();
+        self.check_findings(aggregator, &mut broken);
+        self.check_counts(aggregator, network, &mut broken);
+        check_rates(aggregator, &mut broken);
+        let overview = aggregator.overview();
+        let lost = &overview.lost;
+        let parts = lost.findings_gpus + lost.idle_gpus + lost.unexplained_gpus;
+        if (lost.gpus - parts).abs() > 1e-6 {
+            broken.push(format!("loss does not add up: {} is not {parts}", lost.gpus));
+        }
+        if overview.at != aggregator.now() {
+            broken.push(format!(
+                "the overview is of {:?}, not of {:?}",
+                overview.at,
+                aggregator.now()
+            ));
+        }
+        if network.counts().open > MAX_CONNECTIONS {
+            broken.push(format!("{} connections are open", network.counts().open));
+        }
+        if files > MAX_FILES {
+            broken.push(format!("{files} files in the state folder"));
+        }
+        broken
+    }
+
+    fn check_findings(&mut self, aggregator: &SimulatedAggregator, broken: &mut Vec<String>) {
+        let list = aggregator.findings();
+        let (mut ids, mut faults) = (BTreeSet::new(), BTreeSet::new());
+        for finding in &list.findings {
+            if !ids.insert(finding.id.clone()) {
+                broken.push(format!("the id {} is listed twice", finding.id));
+            }
+            if !faults.insert((finding.kind, finding.entity.clone())) {
+                broken.push(format!("{} of {} is two findings", finding.kind, finding.entity));
+            }
+        }
+        self.told.retain(|id, told| {
+            let Some(finding) = list.findings.iter().find(|finding| finding.id == *id) else {
+                return false;
+            };
+            let holds = finding.severity <= told.severity && finding.life.opened == told.opened;
+            if holds && finding.acknowledged.is_none() {
+                broken.push(format!("the acknowledgement of {id} is lost"));
+            }
+            holds && finding.acknowledged.is_some()
+        });
+    }
+
+    fn check_counts(
+        &mut self,
+        aggregator: &SimulatedAggregator,
+        network: &SimulatedNetwork,
+        broken: &mut Vec<String>,
+    ) {
+        let (attempts, dropped) = aggregator.attempts_and_drops();
+        let counted = attempts.saturating_sub(aggregator.attempts_before) + dropped;
+        if counted != aggregator.batches {
+            let batches = aggregator.batches;
+            broken.push(format!("{counted} attempts are counted of {batches}"));
+        }
+        if attempts < self.last_attempts {
+            broken.push(format!("attempts fall from {} to {attempts}", self.last_attempts));
+        }
+        self.last_attempts = attempts;
+        let Answer::Targets(list) = aggregator.ask(&Question::Targets) else { return };
+        let pages: u64 = list.totals.scrapes.get("ok").copied().unwrap_or_default();
+        if pages > network.counts().requests + aggregator.attempts_before {
+            broken.push(format!("{pages} pages of {} requests", network.counts().requests));
+        }
+    }
+}
+
+/// Checks the rate of every port against the slope of its counter.
+fn check_rates(aggregator: &SimulatedAggregator, broken: &mut Vec<String>) {
+    let columns = "columns node,gaunt_port_transmit_bytes_total";
+    let filter = match Filter::parse(Subject::Ports, columns) {
+        Ok(filter) => filter,
+        Err(error) => return broken.push(format!("the filter is refused: {error}")),
+    };
+    let Answer::Table(table) = aggregator.ask(&Question::Table(filter)) else {
+        return broken.push("no table of ports".to_owned());
+    };
+    let [nodes, rates] = &table.columns[..] else {
+        return broken.push(format!("{} columns", table.columns.len()));
+    };
+    let AnswerCells::Numbers { values, .. } = &rates.cells else {
+        return broken.push("rates are no numbers".to_owned());
+    };
+    let names = match &nodes.cells {
+        AnswerCells::Texts { words, codes } => codes
+            .iter()
+            .map(|row| row.and_then(|row| words.get(row as usize)).map(ToString::to_string))
+            .collect::<Vec<_>>(),
+        _ => return broken.push("names are no texts".to_owned()),
+    };
+    for (name, rate) in names.iter().zip(values) {
+        let (Some(name), Some(rate)) = (name, rate) else { continue };
+        let node = (0..NODES).find(|node| SimulatedNode::name_of(*node) == *name);
+        let Some(slope) = node.map(SimulatedNode::slope_of) else {
+            broken.push(format!("a node {name:?} that does not exist"));
+            continue;
+        };
+        if (rate / slope - 1.0).abs() > RATE_TOLERANCE {
+            broken.push(format!("{name} sends {rate:.0} B/s, not {slope:.0}"));
+        }
+    }
+}
+
+/// What must hold once all faults are over for a while.
+pub(crate) fn check_recovered(aggregator: &SimulatedAggregator) -> Vec<String> {
+    let mut broken = Vec::new();
+    for finding in &aggregator.findings().findings {
+        // One that came and went often stays open for some minutes.
+        let is_fault =
+            finding.severity >= Severity::Warning || finding.kind == FindingKind::TargetDown;
+        if is_fault && finding.life.state != LifeState::Flapping {
+            broken.push(format!("{} is open without a fault: {}", finding.id, finding.summary));
+        }
+    }
+    let nodes = &aggregator.overview().nodes;
+    if nodes.live as usize != NODES {
+        broken.push(format!("{} of {NODES} nodes are live: {nodes:?}", nodes.live));
+    }
+    broken
+}

@@ -1,0 +1,36 @@
+//! Random numbers from a seed (SplitMix64): the same seed gives the same run.
+
+use std::time::Duration;
+
+/// A sequence of random numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct SeededRandom(u64);
+
+impl SeededRandom {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `limit`, which is not zero.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    /// True once in `times` calls on average.
+    pub(crate) fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    /// A duration below `limit`, in milliseconds.
+    pub(crate) fn shorter_than(&mut self, limit: Duration) -> Duration {
+        Duration::from_millis(self.below(limit.as_millis() as u64 + 1))
+    }
+}

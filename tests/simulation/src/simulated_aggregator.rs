@@ -1,0 +1,188 @@
+//! An aggregator in simulated time: scraping, engine, judge and state store are those of the program.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use gaunt::command::persist_task::{PersistWriter, load_from_store};
+use gaunt_api::{Answer, FindingAction, FindingList, Overview, Question};
+use gaunt_engine::{
+    Engine, EngineOptions, PersistedState,
+    state_store::{StateStore, StateStoreError},
+};
+use gaunt_schema::{Batch, ClockFn, Delivery, Reading, SanitizedText, UnixMs, catalogue::port};
+use gaunt_scrape::{
+    DiscoverySource, Network, ScrapeManagerHandle, ScrapeOptions, ScrapePlan, TargetGroup,
+    spawn_manager_on_network,
+};
+use tokio::{sync::mpsc, time::Instant};
+
+use crate::{
+    deliberate_bug::DeliberateBug,
+    simulated_disk::SimulatedDisk,
+    simulated_fleet::{NODES, SimulatedNode},
+    simulated_network::SimulatedNetwork,
+};
+
+/// The time between two scrapes of a target.
+pub(crate) const PERIOD: Duration = Duration::from_secs(2);
+
+/// Deliveries that wait for the next tick: a tick brings a few.
+const INBOX: usize = 256;
+
+/// A running aggregator.
+pub(crate) struct SimulatedAggregator {
+    engine: Engine,
+    writer: PersistWriter,
+    clock: ClockFn,
+    bug: Option<DeliberateBug>,
+    _manager: ScrapeManagerHandle,
+    deliveries: mpsc::Receiver<Delivery>,
+    /// Batches that the engine got.
+    pub(crate) batches: u64,
+    /// Attempts that the engine had counted before this start.
+    pub(crate) attempts_before: u64,
+}
+
+/// What is scraped.
+pub(crate) fn scrape_plan() -> ScrapePlan {
+    let addresses: Vec<String> = (0..NODES).map(SimulatedNode::address).collect();
+    let list = DiscoverySource::List(addresses.join(","), SanitizedText::new("simulation"));
+    ScrapePlan {
+        options: ScrapeOptions::with_period(PERIOD),
+        groups: vec![TargetGroup { sources: vec![list], frames: false, ..TargetGroup::default() }],
+    }
+}
+
+impl SimulatedAggregator {
+    /// Starts with what is on the disk. Its clock is ahead of the true time by `ahead_ms`, and monotonic from then on.
+    pub(crate) fn start(
+        disk: &SimulatedDisk,
+        network: &SimulatedNetwork,
+        ahead_ms: i64,
+        bug: Option<DeliberateBug>,
+    ) -> Result<Self, StateStoreError> {
+        let (anchor, begun) = (UnixMs((network.now().0 + ahead_ms).max(0)), Instant::now());
+        let clock: ClockFn = Arc::new(move || anchor + begun.elapsed());
+        let mut store = StateStore::open_on_disk(Arc::new(disk.clone()), Path::new("state"))?;
+        let state = match bug {
+            Some(DeliberateBug::ForgetsState) => PersistedState::default(),
+            _ => load_from_store(&mut store, anchor)?,
+        };
+        let options =
+            EngineOptions { period: PERIOD, says_usual: true, ..EngineOptions::default() };
+        let mut engine = Engine::from_persisted(options, state);
+        engine.run_tick(anchor);
+        let (inbox, deliveries) = mpsc::channel(INBOX);
+        let on: Arc<dyn Network> = Arc::new(network.clone());
+        let manager = spawn_manager_on_network(
+            scrape_plan(),
+            inbox,
+            clock.clone(),
+            Arc::new(|_| false),
+            Some(on),
+        );
+        let writer = PersistWriter::new(store);
+        let mut started = Self {
+            engine,
+            writer,
+            clock,
+            bug,
+            _manager: manager,
+            deliveries,
+            batches: 0,
+            attempts_before: 0,
+        };
+        started.attempts_before = started.attempts();
+        Ok(started)
+    }
+
+    /// Takes the deliveries of the time since the last tick, and ticks.
+    pub(crate) fn tick(&mut self) {
+        while let Ok(mut delivery) = self.deliveries.try_recv() {
+            self.batches += u64::from(matches!(delivery, Delivery::Batch(_)));
+            match self.bug {
+                Some(DeliberateBug::LosesResults)
+                    if self.batches % 10 == 0 && matches!(delivery, Delivery::Batch(_)) =>
+                {
+                    continue;
+                }
+                Some(DeliberateBug::DoublesPages) => self.double_page(&delivery),
+                Some(DeliberateBug::RateOffByOne) => self.add_a_sample(&mut delivery),
+                _ => {}
+            }
+            self.engine.ingest_delivery(delivery);
+        }
+        let late =
+            if self.bug == Some(DeliberateBug::StaleAnswers) { PERIOD } else { Duration::ZERO };
+        self.engine.run_tick((self.clock)() - late);
+    }
+
+    /// Ingests a page a second time.
+    fn double_page(&mut self, delivery: &Delivery) {
+        if let Delivery::Batch(batch) = delivery {
+            self.engine.ingest_delivery(Delivery::Batch(batch.clone()));
+        }
+    }
+
+    /// Adds to the counters of a page what one more sample would have brought for each before it.
+    fn add_a_sample(&self, delivery: &mut Delivery) {
+        let Delivery::Batch(Batch { outcome: Ok(page), .. }) = delivery else { return };
+        let growth = 1.0 + 0.05 * self.batches as f64;
+        for sample in &mut page.report.samples {
+            if sample.metric == port::TRANSMIT_BYTES
+                && let Some(value) = sample.reading.value()
+            {
+                sample.reading = Reading::of(value + 1e9 * growth);
+            }
+        }
+    }
+
+    /// Its clock.
+    pub(crate) fn now(&self) -> UnixMs {
+        (self.clock)()
+    }
+
+    /// Saves the state; whether findings and counters are on the disk.
+    pub(crate) fn save(&mut self, all: bool) -> bool {
+        let Some(state) = self.engine.persisted_state() else { return false };
+        self.writer.write_changes(&state, all).findings.is_ok()
+    }
+
+    /// Applies an action; whether it was accepted and is on the disk, so that the user gets an answer.
+    pub(crate) fn act(&mut self, action: &FindingAction) -> bool {
+        let answer = self.engine.handle_action(action);
+        let is_saved = self.bug == Some(DeliberateBug::AnswersBeforeSaving) || self.save(true);
+        !matches!(answer, Answer::Refused(_)) && is_saved
+    }
+
+    pub(crate) fn ask(&self, question: &Question) -> Answer {
+        self.engine.answer_question(question)
+    }
+
+    pub(crate) fn findings(&self) -> Arc<FindingList> {
+        match self.ask(&Question::Findings) {
+            Answer::Findings(list) => list,
+            _ => Arc::default(),
+        }
+    }
+
+    pub(crate) fn overview(&self) -> Arc<Overview> {
+        match self.ask(&Question::Overview) {
+            Answer::Overview(overview) => overview,
+            _ => Arc::default(),
+        }
+    }
+
+    /// Attempts that the engine counts, and results that it dropped since the start.
+    pub(crate) fn attempts_and_drops(&self) -> (u64, u64) {
+        match self.ask(&Question::Targets) {
+            Answer::Targets(list) => {
+                (list.totals.scrapes.values().sum(), list.left_out.dropped_batches.values().sum())
+            }
+            _ => (0, 0),
+        }
+    }
+
+    pub(crate) fn attempts(&self) -> u64 {
+        self.attempts_and_drops().0
+    }
+}

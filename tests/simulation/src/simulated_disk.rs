@@ -1,0 +1,292 @@
+//! A disk that loses with the power what was not synchronised, and fails when it is told to.
+//!
+//! Names and contents are separate, as in a file system: a name may survive whose content does not.
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use gaunt_engine::disk::Disk;
+
+use crate::{deliberate_bug::DeliberateBug, seeded_random::SeededRandom};
+
+/// The disk of one machine; clones are the same disk.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SimulatedDisk(Arc<Mutex<DiskState>>);
+
+#[derive(Debug, Default)]
+struct DiskState {
+    /// The file of each name, now and after a loss of power.
+    names: BTreeMap<PathBuf, usize>,
+    safe_names: BTreeMap<PathBuf, usize>,
+    files: Vec<SimulatedFile>,
+    /// Operations until one fails, and whether all after it fail too, as if the process ended there.
+    fails_in: Option<(u64, bool)>,
+    operations: u64,
+    failed: u64,
+    locked: bool,
+    bug: Option<DeliberateBug>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct SimulatedFile {
+    content: Vec<u8>,
+    /// The content after a loss of power; none if it was never synchronised.
+    safe_content: Option<Vec<u8>>,
+}
+
+/// Unlocks the folder when it is dropped.
+struct FolderLock(SimulatedDisk);
+
+impl fmt::Debug for FolderLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FolderLock")
+    }
+}
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        self.0.state().locked = false;
+    }
+}
+
+impl SimulatedDisk {
+    /// A disk behind a program with a bug.
+    pub(crate) fn with_bug(bug: Option<DeliberateBug>) -> Self {
+        let disk = Self::default();
+        disk.state().bug = bug;
+        disk
+    }
+
+    fn state(&self) -> MutexGuard<'_, DiskState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes an operation fail after so many others; `for_good` if all after it fail too.
+    pub(crate) fn fail_in(&self, operations: u64, for_good: bool) {
+        self.state().fails_in = Some((operations, for_good));
+    }
+
+    /// Ends all failures.
+    pub(crate) fn repair(&self) {
+        self.state().fails_in = None;
+    }
+
+    /// Whether all operations fail from now on.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.state().fails_in == Some((0, true))
+    }
+
+    /// The number of failed operations so far.
+    pub(crate) fn failure_count(&self) -> u64 {
+        self.state().failed
+    }
+
+    /// The number of files.
+    pub(crate) fn file_count(&self) -> usize {
+        self.state().names.len()
+    }
+
+    /// Loses the power: of what was not synchronised any part may survive.
+    pub(crate) fn cut_power(&self, random: &mut SeededRandom) {
+        let mut state = self.state();
+        let state = &mut *state;
+        // A journal keeps renames in order: all of them, or none since the last synchronisation.
+        if random.once_in(2) {
+            state.names = state.safe_names.clone();
+        }
+        for file in &mut state.files {
+            if file.safe_content.as_ref() == Some(&file.content) {
+                continue;
+            }
+            let survives = file.safe_content.clone().unwrap_or_default();
+            file.content = match random.below(3) {
+                0 => survives,
+                1 => {
+                    let length = random.below(file.content.len() as u64 + 1) as usize;
+                    file.content[..length].to_vec()
+                }
+                _ => continue,
+            };
+        }
+        for file in &mut state.files {
+            file.safe_content = Some(file.content.clone());
+        }
+        state.safe_names = state.names.clone();
+    }
+}
+
+impl DiskState {
+    /// Counts an operation; an error if it fails. A failed one has no effect.
+    fn begin_operation(&mut self) -> io::Result<()> {
+        self.operations += 1;
+        match &mut self.fails_in {
+            Some((0, for_good)) => {
+                if !*for_good {
+                    self.fails_in = None;
+                }
+                self.failed += 1;
+                // An error of the disk, or none of its space left.
+                let code = if self.operations % 2 == 0 { 5 } else { 28 };
+                Err(io::Error::from_raw_os_error(code))
+            }
+            Some((left, _)) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn find_file(&mut self, path: &Path) -> io::Result<usize> {
+        self.names.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Disk for SimulatedDisk {
+    fn create_folder(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn lock_folder(&self, _: &Path) -> io::Result<Option<Box<dyn fmt::Debug + Send + Sync>>> {
+        let was_locked = std::mem::replace(&mut self.state().locked, true);
+        Ok((!was_locked).then(|| Box::new(FolderLock(self.clone())) as Box<_>))
+    }
+
+    fn read_file(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        let mut state = self.state();
+        let file = state.find_file(path)?;
+        let content = &state.files[file].content;
+        if content.len() as u64 > limit {
+            return Err(io::Error::other("it is too large"));
+        }
+        Ok(content.clone())
+    }
+
+    fn has_file(&self, path: &Path) -> bool {
+        self.state().names.contains_key(path)
+    }
+
+    fn write_file(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        let result = state.begin_operation();
+        // A write that fails has written a part.
+        let written = if result.is_ok() { bytes.len() } else { bytes.len() / 2 };
+        let file = match state.names.get(path) {
+            Some(file) => *file,
+            None => {
+                state.files.push(SimulatedFile::default());
+                let file = state.files.len() - 1;
+                state.names.insert(path.to_owned(), file);
+                file
+            }
+        };
+        state.files[file].content = bytes[..written].to_vec();
+        result
+    }
+
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.begin_operation()?;
+        let file = state.find_file(path)?;
+        if state.bug == Some(DeliberateBug::NoFileSync) {
+            return Ok(());
+        }
+        let file = &mut state.files[file];
+        file.safe_content = Some(file.content.clone());
+        Ok(())
+    }
+
+    fn rename_file(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.begin_operation()?;
+        let file = state.find_file(from)?;
+        state.names.remove(from);
+        if state.bug == Some(DeliberateBug::UnboundedFiles) {
+            let left = from.with_extension(state.operations.to_string());
+            state.names.insert(left, file);
+        }
+        state.names.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.begin_operation()?;
+        state.find_file(path)?;
+        state.names.remove(path);
+        Ok(())
+    }
+
+    fn sync_folder(&self, _: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.begin_operation()?;
+        if state.bug != Some(DeliberateBug::NoFolderSync) {
+            state.safe_names = state.names.clone();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The contents that a file may have after a loss of power, once it was replaced like this.
+    fn after_power_cuts(replace: impl Fn(&SimulatedDisk, &Path)) -> Vec<Vec<u8>> {
+        let mut contents = Vec::new();
+        for seed in 0..64 {
+            let (disk, path) = (SimulatedDisk::default(), PathBuf::from("state"));
+            disk.write_file(&path, b"before").unwrap();
+            disk.sync_file(&path).unwrap();
+            disk.sync_folder(Path::new("")).unwrap();
+            replace(&disk, &path);
+            disk.cut_power(&mut SeededRandom::new(seed));
+            contents.push(disk.read_file(&path, 100).unwrap());
+        }
+        contents.sort();
+        contents.dedup();
+        contents
+    }
+
+    #[test]
+    fn only_what_was_synchronised_survives_for_certain() {
+        let new = Path::new("new");
+        let safe = after_power_cuts(|disk, path| {
+            disk.write_file(new, b"after").unwrap();
+            disk.sync_file(new).unwrap();
+            disk.rename_file(new, path).unwrap();
+            disk.sync_folder(Path::new("")).unwrap();
+        });
+        assert_eq!(safe, [b"after".to_vec()]);
+        let name_unsafe = after_power_cuts(|disk, path| {
+            disk.write_file(new, b"after").unwrap();
+            disk.sync_file(new).unwrap();
+            disk.rename_file(new, path).unwrap();
+        });
+        assert_eq!(name_unsafe, [b"after".to_vec(), b"before".to_vec()]);
+        let content_unsafe = after_power_cuts(|disk, path| {
+            disk.write_file(new, b"after").unwrap();
+            disk.rename_file(new, path).unwrap();
+            disk.sync_folder(Path::new("")).unwrap();
+        });
+        assert!(content_unsafe.contains(&Vec::new()) && content_unsafe.len() > 3);
+    }
+
+    #[test]
+    fn operations_fail_where_they_are_told_to() {
+        let (disk, path) = (SimulatedDisk::default(), PathBuf::from("state"));
+        disk.fail_in(1, false);
+        disk.write_file(&path, b"1").unwrap();
+        assert!(disk.sync_file(&path).is_err() && disk.sync_file(&path).is_ok());
+        disk.fail_in(0, true);
+        assert!(disk.write_file(&path, b"1234").is_err() && disk.is_gone());
+        assert_eq!(disk.read_file(&path, 9).unwrap(), b"12");
+        disk.repair();
+        assert!(disk.write_file(&path, b"1").is_ok());
+        assert_eq!(disk.failure_count(), 2);
+    }
+}

@@ -1,0 +1,89 @@
+//! The nodes of a simulation: pages with counters of a known slope, clocks of their own, and reboots.
+
+use std::time::Duration;
+
+use gaunt_schema::{
+    Device, Reading, Report, SanitizedText, UnixMs,
+    catalogue::{gpu, host, port},
+    text,
+};
+
+/// The number of nodes.
+pub(crate) const NODES: usize = 3;
+
+/// GPUs of a node.
+const GPUS: u32 = 2;
+
+/// One node.
+#[derive(Clone, Debug)]
+pub(crate) struct SimulatedNode {
+    index: usize,
+    /// How far its clock is ahead of the true time, in milliseconds.
+    pub(crate) skew_ms: i64,
+    /// When it booted: its counters began at zero.
+    booted: UnixMs,
+    /// Until when it is off.
+    off_until: UnixMs,
+}
+
+impl SimulatedNode {
+    pub(crate) fn new(index: usize, booted: UnixMs, skew_ms: i64) -> Self {
+        Self { index, skew_ms, booted, off_until: booted }
+    }
+
+    /// The address of its exporter.
+    pub(crate) fn address(index: usize) -> String {
+        format!("10.0.0.{}:9770", index + 1)
+    }
+
+    /// The name of a node.
+    pub(crate) fn name_of(index: usize) -> String {
+        format!("gpu{:02}", index + 1)
+    }
+
+    /// The bytes that each port of a node sends in a second.
+    pub(crate) fn slope_of(index: usize) -> f64 {
+        1e9 * (index as f64 + 1.0)
+    }
+
+    /// Turns the node off, for so long.
+    pub(crate) fn reboot(&mut self, at: UnixMs, off: Duration) {
+        self.off_until = at + off;
+        self.booted = self.off_until;
+    }
+
+    /// Whether it runs.
+    pub(crate) fn is_on(&self, at: UnixMs) -> bool {
+        at >= self.off_until
+    }
+
+    /// Its page at this time, as text.
+    pub(crate) fn write_page(&self, at: UnixMs) -> String {
+        let name = Self::name_of(self.index);
+        let mut report = Report {
+            node: Some(SanitizedText::new(&name)),
+            node_time: Some(UnixMs(at.0 + self.skew_ms)),
+            ..Report::default()
+        };
+        let up = at.duration_since(self.booted).as_secs_f64();
+        let mut push = |device: Device, metric, value: f64| {
+            let device = report.ensure_device(device);
+            report.push(device, metric, Reading::of(value));
+        };
+        push(Device::new_node(), host::CPUS, 64.0);
+        push(Device::new_node(), host::LOAD, 3.0 + (up % 7.0));
+        for index in 0..GPUS {
+            // Ordinary work: a little different at each sample.
+            let load = 0.9 + 0.01 * f64::from(index) + 0.001 * (up % 11.0);
+            push(Device::new_gpu(index), gpu::UTILIZATION, load);
+            push(Device::new_gpu(index), gpu::POWER, 600.0 + up % 13.0);
+        }
+        let sent = Self::slope_of(self.index) * up;
+        push(Device::new_port("mlx5_0", "1"), port::STATE, 4.0);
+        push(Device::new_port("mlx5_0", "1"), port::PHYSICAL_STATE, 5.0);
+        push(Device::new_port("mlx5_0", "1"), port::TRANSMIT_BYTES, sent.floor());
+        let mut page = String::new();
+        text::write_text(&report, &mut page);
+        page
+    }
+}
