@@ -116,7 +116,7 @@ impl InspectorLogCollector {
             });
             for name in names {
                 match host_of_log(&name) {
-                    Some(named) if is_same_host(named, &host) => {
+                    Some(writer) if is_same_host(writer, &host) => {
                         found.push((path.join(&name), job.unwrap_or_default().to_owned()));
                     }
                     Some(_) => self.foreign += 1,
