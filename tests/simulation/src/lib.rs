@@ -214,7 +214,11 @@ impl SimulatedRun {
     fn start(&mut self, second: u64) {
         self.invariants.note_start();
         match SimulatedAggregator::start(&self.disk, &self.network, self.ahead_ms, self.bug) {
-            Ok(aggregator) => self.aggregator = Some(aggregator),
+            Ok(aggregator) => {
+                let lost = self.invariants.check_restored(&aggregator);
+                self.note_violations(second, lost);
+                self.aggregator = Some(aggregator);
+            }
             Err(error) => {
                 // A disk that fails now is tried again, as the service manager does.
                 self.starts_at = second + 1;
@@ -292,6 +296,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "up to 1,000 seeds for each bug, minutes in all"]
     fn each_deliberate_bug_is_found() {
         for bug in DeliberateBug::ALL {
             let found =
