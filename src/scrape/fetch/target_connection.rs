@@ -10,7 +10,7 @@ use std::{
     io,
     net::SocketAddr,
     pin::{Pin, pin},
-    task::{Context, Poll},
+    task::Poll,
 };
 
 use gaunt_schema::{SanitizedText, ScrapeFailure, plain_error};
@@ -21,13 +21,9 @@ use hyper::{
     client::conn::http1::{self, SendRequest},
 };
 use hyper_util::rt::TokioIo;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-    sync::OwnedSemaphorePermit,
-    time::timeout,
-};
+use tokio::{net::TcpStream, sync::OwnedSemaphorePermit, time::timeout};
 use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
 use super::{FetchContext, FetchProgress, FetchStep};
 use crate::{
@@ -73,10 +69,10 @@ impl EndpointConnector<'_> {
         };
         let tcp = connect_first(&addresses, context).await?;
         let stream = match self.endpoint.scheme {
-            UrlScheme::Http => ConnectionStream::Plain(tcp),
+            UrlScheme::Http => Either::Left(tcp),
             UrlScheme::Https => {
                 progress.enter_step(FetchStep::TlsHandshake);
-                ConnectionStream::Tls(Box::new(self.start_tls(tcp).await?))
+                Either::Right(Box::new(self.start_tls(tcp).await?))
             }
         };
         Ok(IdleConnection { stream, permit })
@@ -118,11 +114,11 @@ async fn connect_first(
 /// Connects by TCP, or by the network of a simulation.
 async fn connect(address: SocketAddr, context: &FetchContext) -> io::Result<PlainStream> {
     if let Some(network) = &context.network {
-        return network.connect(address).await.map(PlainStream::Simulated);
+        return network.connect(address).await.map(Either::Right);
     }
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
-    Ok(PlainStream::Tcp(stream))
+    Ok(Either::Left(stream))
 }
 
 fn connect_failure(error: &io::Error, context: &FetchContext) -> ScrapeFailure {
@@ -238,61 +234,8 @@ pub(super) fn is_stale(error: &hyper::Error) -> bool {
     error.is_canceled() || error.is_closed() || error.is_incomplete_message()
 }
 
-/// A stream without TLS.
-pub(super) enum PlainStream {
-    Tcp(TcpStream),
-    Simulated(Box<dyn NetworkStream>),
-}
+/// A stream without TLS: of the network, or of a simulated one.
+pub(super) type PlainStream = Either<TcpStream, Box<dyn NetworkStream>>;
 
-/// The stream of a connection, with or without TLS.
-enum ConnectionStream {
-    Plain(PlainStream),
-    Tls(Box<TlsStream<PlainStream>>),
-}
-
-/// Forwards reading and writing to the variants of an enum.
-macro_rules! forward_stream {
-    ($stream:ident: $($variant:ident),+) => {
-        impl AsyncRead for $stream {
-            fn poll_read(
-                self: Pin<&mut Self>,
-                context: &mut Context<'_>,
-                buffer: &mut ReadBuf<'_>,
-            ) -> Poll<io::Result<()>> {
-                match self.get_mut() {
-                    $(Self::$variant(stream) => Pin::new(stream).poll_read(context, buffer),)+
-                }
-            }
-        }
-
-        impl AsyncWrite for $stream {
-            fn poll_write(
-                self: Pin<&mut Self>,
-                context: &mut Context<'_>,
-                bytes: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                match self.get_mut() {
-                    $(Self::$variant(stream) => Pin::new(stream).poll_write(context, bytes),)+
-                }
-            }
-
-            fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-                match self.get_mut() {
-                    $(Self::$variant(stream) => Pin::new(stream).poll_flush(context),)+
-                }
-            }
-
-            fn poll_shutdown(
-                self: Pin<&mut Self>,
-                context: &mut Context<'_>,
-            ) -> Poll<io::Result<()>> {
-                match self.get_mut() {
-                    $(Self::$variant(stream) => Pin::new(stream).poll_shutdown(context),)+
-                }
-            }
-        }
-    };
-}
-
-forward_stream!(PlainStream: Tcp, Simulated);
-forward_stream!(ConnectionStream: Plain, Tls);
+/// The stream of a connection, without or with TLS.
+type ConnectionStream = Either<PlainStream, Box<TlsStream<PlainStream>>>;
