@@ -55,6 +55,16 @@ impl Invariants {
         self.last_attempts = 0;
     }
 
+    /// Checks what a new process restored: everything that users were told is there, before anything else happens.
+    pub(crate) fn check_restored(&self, aggregator: &SimulatedAggregator) -> Vec<String> {
+        let list = aggregator.findings();
+        let is_kept = |id: &String| {
+            list.findings.iter().any(|finding| finding.id == *id && finding.acknowledged.is_some())
+        };
+        let lost = self.told.keys().filter(|id| !is_kept(id));
+        lost.map(|id| format!("the acknowledgement of {id} is lost by a restart")).collect()
+    }
+
     /// Checks all that must hold now; returns what does not.
     pub(crate) fn check(
         &mut self,

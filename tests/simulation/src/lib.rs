@@ -214,7 +214,11 @@ impl SimulatedRun {
     fn start(&mut self, second: u64) {
         self.invariants.note_start();
         match SimulatedAggregator::start(&self.disk, &self.network, self.ahead_ms, self.bug) {
-            Ok(aggregator) => self.aggregator = Some(aggregator),
+            Ok(aggregator) => {
+                let lost = self.invariants.check_restored(&aggregator);
+                self.note_violations(second, lost);
+                self.aggregator = Some(aggregator);
+            }
             Err(error) => {
                 // A disk that fails now is tried again, as the service manager does.
                 self.starts_at = second + 1;
@@ -270,16 +274,17 @@ impl SimulatedRun {
 mod tests {
     use super::*;
 
-    /// Seeds that every test run has; a night has more: `gaunt-bench simulation --seeds 100000`.
-    const SEEDS: u64 = 40;
+    /// Seeds that every test run has, half a second of a processor each; GAUNT_SEEDS overrides it. A night has more:
+    /// `gaunt-bench simulation --runs 100000`.
+    const SEEDS: u64 = 12;
 
     /// Seeds that failed once.
     const FAILED_ONCE: [u64; 0] = [];
 
     #[test]
     fn no_seed_violates_an_invariant() {
-        let seeds = (0..SEEDS).chain(FAILED_ONCE);
-        let reports: Vec<SimulationReport> = seeds.map(run_seed).collect();
+        let count = std::env::var("GAUNT_SEEDS").map_or(SEEDS, |seeds| seeds.parse().unwrap());
+        let reports: Vec<SimulationReport> = (0..count).chain(FAILED_ONCE).map(run_seed).collect();
         let broken: Vec<String> = reports
             .iter()
             .filter(|report| !report.violations.is_empty())
@@ -287,10 +292,11 @@ mod tests {
             .collect();
         assert!(broken.is_empty(), "{}", broken.join("\n"));
         let faults: u64 = reports.iter().map(|report| report.faults).sum();
-        assert!(faults > 20 * SEEDS, "{faults} faults are few");
+        assert!(faults > 20 * count, "{faults} faults are few");
     }
 
     #[test]
+    #[ignore = "up to 1,000 seeds for each bug, minutes in all"]
     fn each_deliberate_bug_is_found() {
         for bug in DeliberateBug::ALL {
             let found =
