@@ -66,13 +66,13 @@ pub(super) async fn write_to_store(source: AnswerSource, mut writer: StoreWriter
         let is_hour_over = hours.is_hour_over(step.instant());
         let Ok(answers) = MetricsAnswers::fetch_answers(&source).await else { continue };
         let usage = if is_hour_over { fetch_hourly_usage(&source).await } else { None };
-        // Samples of 100,000 GPUs take a tenth of a second, which must not delay responses.
+        // Samples of 100,000 GPUs take some ten milliseconds, which must not delay responses.
         let filled = spawn_blocking(move || {
             answers.fill_step(&mut step);
             if let Some(usage) = usage {
                 write_hourly_usage(&mut PageOutput::Step(&mut step), &usage);
             }
-            step
+            step.encode()
         });
         match filled.await {
             Ok(step) => writer.send_step(step),

@@ -1,7 +1,7 @@
 //! Backlog: requests that the store does not have yet, oldest first, bounded; on disk where there is a folder.
 //!
-//! A step is kept by itself until its window is full and its requests are kept: a program that is killed loses at most
-//! the step that it was writing.
+//! The steps of the window that is not full are kept in a file of their own until its requests are kept: a program that is
+//! killed loses at most the step that it was writing.
 
 use std::{
     collections::VecDeque,
@@ -13,7 +13,10 @@ use std::{
 
 use gaunt_schema::UnixMs;
 
-use crate::request_batch::RequestBatch;
+use crate::{
+    request_batch::RequestBatch,
+    window_file::{WindowFile, WindowRecord, read_window},
+};
 
 /// The most requests: at one a minute 69 days.
 const MAX_REQUESTS: usize = 100_000;
@@ -25,7 +28,7 @@ const MAX_MEMORY: u64 = 64 << 20;
 const MAX_FILE: u64 = 64 << 20;
 
 /// The modes of a file and of the folder: they tell names of jobs, users and nodes.
-const FILE_MODE: u32 = 0o600;
+pub(crate) const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
 /// First bytes of a file.
@@ -37,8 +40,8 @@ const HEADER: usize = 4 + 4 + 4 + 8 + 8;
 /// Ending of a request's file.
 const REQUEST: &str = "rw";
 
-/// Ending of the file of a step whose window is not full.
-const STEP: &str = "step";
+/// Ending of the file of a window that is not full.
+const WINDOW: &str = "window";
 
 /// Where the bytes of a request are.
 #[derive(Debug)]
@@ -76,7 +79,9 @@ pub(crate) struct Backlog {
     memory_bytes: u64,
     next_number: u64,
     next_id: u64,
-    steps: Vec<PathBuf>,
+    window: Option<WindowFile>,
+    /// Whether a record of this window could not be written: those after it are useless.
+    is_window_cut: bool,
     loss: BacklogLoss,
     /// Why the folder cannot be written; none if it can.
     failure: Option<String>,
@@ -94,51 +99,56 @@ impl Backlog {
         Ok(backlog)
     }
 
-    /// Reads the files of an earlier run. Steps become requests, unless a request has them already.
+    /// Reads the files of an earlier run. Its windows become requests.
     fn load_folder(&mut self, folder: &Path) -> io::Result<()> {
-        let mut files = Vec::new();
+        let (mut requests, mut windows) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
-            match path.extension().and_then(|ending| ending.to_str()) {
-                Some(REQUEST | STEP) => files.push(path),
-                Some("tmp") => remove_file(&path),
-                _ => {}
+            let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
+            match (path.extension().and_then(|ending| ending.to_str()), number) {
+                (Some(REQUEST), Some(number)) => requests.push((number, path)),
+                (Some(WINDOW), Some(number)) => windows.push((number, path)),
+                (Some("tmp"), _) => remove_file(&path),
+                _ => continue,
+            }
+            self.next_number = self.next_number.max(number.map_or(0, |number| number + 1));
+        }
+        requests.sort();
+        windows.sort();
+        let mut restored = Vec::new();
+        for (number, path) in windows {
+            match read_window(&path) {
+                Ok(batches) => {
+                    // Requests are made after the window, which is removed when all of them are kept: none was sent.
+                    if !batches.is_empty() {
+                        requests.retain(|(other, file)| {
+                            let is_of_window = *other > number;
+                            if is_of_window {
+                                remove_file(file);
+                            }
+                            !is_of_window
+                        });
+                    }
+                    restored.push((path, batches));
+                }
+                Err(error) => discard_damaged(&path, &error),
             }
         }
-        files.sort();
-        let mut newest = UnixMs(i64::MIN);
-        let (steps, requests): (Vec<_>, Vec<_>) =
-            files.into_iter().partition(|path| path.extension().is_some_and(|it| it == STEP));
-        for (path, is_step) in requests
-            .into_iter()
-            .map(|path| (path, false))
-            .chain(steps.into_iter().map(|path| (path, true)))
-        {
-            let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
-            self.next_number = self.next_number.max(number.map_or(0, |number| number + 1));
+        for (_, path) in requests {
             match read_batch(&path) {
-                Ok(batch) if is_step && batch.newest <= newest => remove_file(&path),
                 Ok(batch) => {
-                    // The parts of a step share their instant, so that only requests count.
-                    if !is_step {
-                        newest = newest.max(batch.newest);
-                    }
                     let bytes = (batch.body.len() + HEADER) as u64;
-                    let path = if is_step { self.rename_step(&path)? } else { path };
                     self.push_waiting(RequestPlace::File(path), bytes, &batch);
                 }
                 Err(error) => discard_damaged(&path, &error),
             }
         }
+        for (path, batches) in restored {
+            self.push_requests(batches);
+            remove_file(&path);
+        }
         self.enforce_limits();
         Ok(())
-    }
-
-    /// Makes the step of an earlier run a request.
-    fn rename_step(&mut self, path: &Path) -> io::Result<PathBuf> {
-        let request = path.with_file_name(format!("{:012}.{REQUEST}", self.take_number()));
-        fs::rename(path, &request)?;
-        Ok(request)
     }
 
     fn take_number(&mut self) -> u64 {
@@ -147,18 +157,25 @@ impl Backlog {
     }
 
     /// Keeps a step on disk until [`Self::push_requests`].
-    pub(crate) fn keep_step(&mut self, batches: &[RequestBatch]) {
-        let Some(folder) = self.folder.clone() else { return };
-        for batch in batches {
-            let path = folder.join(format!("{:012}.{STEP}", self.take_number()));
-            match write_batch(&path, batch) {
-                Ok(()) => self.steps.push(path),
-                Err(error) => return self.note_failure(&folder, &error),
-            }
+    pub(crate) fn keep_step(&mut self, record: WindowRecord) {
+        let Some(folder) = self.folder.clone().filter(|_| !self.is_window_cut) else { return };
+        let kept = if let Some(window) = &mut self.window {
+            window.append_record(record)
+        } else {
+            let path = folder.join(format!("{:012}.{WINDOW}", self.take_number()));
+            WindowFile::create(path).and_then(|mut window| {
+                let appended = window.append_record(record);
+                self.window = Some(window);
+                appended
+            })
+        };
+        if let Err(error) = kept {
+            self.is_window_cut = true;
+            self.note_failure(&folder, &error);
         }
     }
 
-    /// Adds requests, and drops the steps that they consist of. Gives up the oldest beyond the limits.
+    /// Adds requests, and removes the window that they consist of. Gives up the oldest beyond the limits.
     pub(crate) fn push_requests(&mut self, batches: Vec<RequestBatch>) {
         for batch in batches {
             let number = self.take_number();
@@ -181,7 +198,10 @@ impl Backlog {
             let place = file.map_or_else(|| RequestPlace::Memory(batch.body), RequestPlace::File);
             self.push_waiting(place, bytes, &header);
         }
-        self.steps.drain(..).for_each(|path| remove_file(&path));
+        self.is_window_cut = false;
+        if let Some(window) = self.window.take() {
+            remove_file(window.path());
+        }
         self.enforce_limits();
     }
 
@@ -339,6 +359,7 @@ fn read_batch(path: &Path) -> io::Result<RequestBatch> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::write_request::{encode_labels, tests::decode_body};
 
     fn batch_at(at: i64) -> RequestBatch {
         RequestBatch {
@@ -374,22 +395,41 @@ mod tests {
         assert!(Backlog::open(path, 1 << 20).unwrap().is_empty());
     }
 
+    fn record_at(at: i64, labels: bool) -> WindowRecord {
+        let mut record = WindowRecord::new(UnixMs(at));
+        let mut encoded = Vec::new();
+        encode_labels(&mut [("__name__", "a")], &mut encoded);
+        record.push_sample(0, 0, labels.then_some(&*encoded));
+        record
+    }
+
     /// A killed program has lost no step that it had written, and sends none twice.
     #[test]
-    fn steps_of_a_killed_program_become_requests() {
+    fn window_of_a_killed_program_becomes_requests() {
         let folder = tempfile::tempdir().unwrap();
         let path = Some(folder.path().to_path_buf());
         let mut backlog = Backlog::open(path.clone(), 1 << 20).unwrap();
-        backlog.keep_step(&[batch_at(1)]);
-        backlog.keep_step(&[batch_at(2)]);
+        backlog.keep_step(record_at(1, true));
         backlog.push_requests(vec![batch_at(2)]);
-        backlog.keep_step(&[batch_at(3), batch_at(3)]);
-        // It was killed before it removed a step whose request was kept.
-        let (request, step) = ("000000000002.rw", "000000000001.step");
-        fs::copy(folder.path().join(request), folder.path().join(step)).unwrap();
+        backlog.keep_step(record_at(3, true));
+        backlog.keep_step(record_at(4, false));
+        drop(backlog);
+        // It was killed when only the first of several requests of the window was kept.
+        let window = folder.path().join("000000000002.window");
+        let kept = fs::read(&window).unwrap();
+        drop(Backlog::open(path.clone(), 1 << 20).unwrap());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "two requests");
+        fs::write(&window, kept).unwrap();
         fs::write(folder.path().join("000000000099.tmp"), "cut").unwrap();
         let mut backlog = Backlog::open(path, 1 << 20).unwrap();
-        assert_eq!(drain_instants(&mut backlog), [2, 3, 3]);
+        let (id, body) = backlog.read_oldest().unwrap();
+        assert_eq!(body[0], 2);
+        backlog.remove_request(id);
+        let (id, body) = backlog.read_oldest().unwrap();
+        let request = decode_body(&body);
+        let instants = request.series[0].samples.iter().map(|sample| sample.at);
+        assert_eq!(instants.collect::<Vec<_>>(), [3, 4]);
+        backlog.remove_request(id);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
@@ -411,9 +451,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state/store");
         let mut backlog = Backlog::open(Some(path.clone()), 1 << 20).unwrap();
-        backlog.keep_step(&[batch_at(1)]);
+        backlog.keep_step(record_at(1, true));
         backlog.push_requests(vec![batch_at(1)]);
-        backlog.keep_step(&[batch_at(2)]);
+        backlog.keep_step(record_at(2, true));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&path), 0o700);
         let modes: Vec<u32> =

@@ -11,15 +11,17 @@ use gaunt_scrape::ServerAccess;
 mod backlog;
 mod remote_write;
 mod request_batch;
+mod series_key;
 mod series_window;
 mod store_status;
 mod store_step;
 mod store_thread;
 mod store_writer;
+mod window_file;
 mod write_request;
 
 pub use store_status::StoreStatus;
-pub use store_step::StoreStep;
+pub use store_step::{EncodedStep, StoreStep};
 pub use store_writer::StoreWriter;
 
 /// The time between two steps, unless set otherwise.

@@ -191,7 +191,7 @@ fn send_steps(
         fill_step(&mut step, gpus, number);
         samples += step.len() as u64;
         let handed = Instant::now();
-        writer.send_step(step);
+        writer.send_step(step.encode());
         late += usize::from(handed.elapsed() > LATE);
         while !writer.is_idle() {
             thread::sleep(Duration::from_millis(1));
