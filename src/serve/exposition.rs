@@ -14,6 +14,7 @@ use tokio::task::spawn_blocking;
 use self::{
     hourly_usage::{HourClock, write_hourly_usage},
     page_output::{FamilyOutput, PageOutput},
+    screen_samples::fill_screens,
 };
 use super::{api_responses::unavailable_response, api_state::ApiState, negotiated_page};
 use crate::answer_source::{AnswerSource, AnswerSourceError};
@@ -72,9 +73,17 @@ pub(super) async fn write_to_store(source: AnswerSource, mut writer: StoreWriter
             if let Some(usage) = usage {
                 write_hourly_usage(&mut PageOutput::Step(&mut step), &usage);
             }
-            step.encode()
+            step
         });
-        match filled.await {
+        let filled = match filled.await {
+            Ok(step) if step.wants_screens() => fill_screens(step, &source).await,
+            filled => filled,
+        };
+        let encoded = match filled {
+            Ok(step) => spawn_blocking(move || step.encode()).await,
+            Err(error) => Err(error),
+        };
+        match encoded {
             Ok(step) => writer.send_step(step),
             Err(error) => tracing::error!(%error, "cannot read the verdicts for the store"),
         }
@@ -436,5 +445,6 @@ fn entity_labels(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> 
 
 mod hourly_usage;
 mod page_output;
+mod screen_samples;
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ use gaunt_schema::UnixMs;
 
 use crate::{
     request_batch::RequestBatch,
-    window_file::{WindowFile, WindowRecord, read_window},
+    window_file::{FILE_MODE, WindowFile, WindowRecord, read_window},
 };
 
 /// The most requests: at one a minute 69 days.
@@ -27,8 +27,7 @@ const MAX_MEMORY: u64 = 64 << 20;
 /// The largest file that is read.
 const MAX_FILE: u64 = 64 << 20;
 
-/// The modes of a file and of the folder: they tell names of jobs, users and nodes.
-pub(crate) const FILE_MODE: u32 = 0o600;
+/// The mode of the folder: its files tell names of jobs, users and nodes.
 const FOLDER_MODE: u32 = 0o700;
 
 /// First bytes of a file.
@@ -79,7 +78,8 @@ pub(crate) struct Backlog {
     memory_bytes: u64,
     next_number: u64,
     next_id: u64,
-    window: Option<WindowFile>,
+    /// The window that is not full, with its number: its requests have the same one.
+    window: Option<(u64, WindowFile)>,
     /// Whether a record of this window could not be written: those after it are useless.
     is_window_cut: bool,
     loss: BacklogLoss,
@@ -104,7 +104,7 @@ impl Backlog {
         let (mut requests, mut windows) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
-            let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
+            let number = file_number(&path);
             match (path.extension().and_then(|ending| ending.to_str()), number) {
                 (Some(REQUEST), Some(number)) => requests.push((number, path)),
                 (Some(WINDOW), Some(number)) => windows.push((number, path)),
@@ -119,17 +119,13 @@ impl Backlog {
         for (number, path) in windows {
             match read_window(&path) {
                 Ok(batches) => {
-                    // Requests are made after the window, which is removed when all of them are kept: none was sent.
+                    // It is removed when all its requests are kept: those that are there were not sent.
                     if !batches.is_empty() {
-                        requests.retain(|(other, file)| {
-                            let is_of_window = *other > number;
-                            if is_of_window {
-                                remove_file(file);
-                            }
-                            !is_of_window
-                        });
+                        for (_, file) in requests.extract_if(.., |(other, _)| *other == number) {
+                            remove_file(&file);
+                        }
                     }
-                    restored.push((path, batches));
+                    restored.push((number, path, batches));
                 }
                 Err(error) => discard_damaged(&path, &error),
             }
@@ -143,8 +139,8 @@ impl Backlog {
                 Err(error) => discard_damaged(&path, &error),
             }
         }
-        for (path, batches) in restored {
-            self.push_requests(batches);
+        for (number, path, batches) in restored {
+            self.push_numbered(number, batches);
             remove_file(&path);
         }
         self.enforce_limits();
@@ -156,16 +152,17 @@ impl Backlog {
         self.next_number - 1
     }
 
-    /// Keeps a step on disk until [`Self::push_requests`].
+    /// Keeps a step on disk until [`Self::push_window`].
     pub(crate) fn keep_step(&mut self, record: WindowRecord) {
         let Some(folder) = self.folder.clone().filter(|_| !self.is_window_cut) else { return };
-        let kept = if let Some(window) = &mut self.window {
+        let kept = if let Some((_, window)) = &mut self.window {
             window.append_record(record)
         } else {
-            let path = folder.join(format!("{:012}.{WINDOW}", self.take_number()));
+            let number = self.take_number();
+            let path = folder.join(format!("{number:012}.{WINDOW}"));
             WindowFile::create(path).and_then(|mut window| {
                 let appended = window.append_record(record);
-                self.window = Some(window);
+                self.window = Some((number, window));
                 appended
             })
         };
@@ -175,12 +172,28 @@ impl Backlog {
         }
     }
 
-    /// Adds requests, and removes the window that they consist of. Gives up the oldest beyond the limits.
+    /// Adds the requests of a full window, and removes its file. Gives up the oldest beyond the limits.
+    pub(crate) fn push_window(&mut self, batches: Vec<RequestBatch>) {
+        let window = self.window.take();
+        let number = window.as_ref().map(|(number, _)| *number);
+        let number = number.unwrap_or_else(|| self.take_number());
+        self.push_numbered(number, batches);
+        self.is_window_cut = false;
+        if let Some((_, window)) = window {
+            remove_file(window.path());
+        }
+    }
+
+    /// Adds other requests. Gives up the oldest beyond the limits.
     pub(crate) fn push_requests(&mut self, batches: Vec<RequestBatch>) {
-        for batch in batches {
-            let number = self.take_number();
+        let number = self.take_number();
+        self.push_numbered(number, batches);
+    }
+
+    fn push_numbered(&mut self, number: u64, batches: Vec<RequestBatch>) {
+        for (part, batch) in batches.into_iter().enumerate() {
             let file = self.folder.clone().and_then(|folder| {
-                let path = folder.join(format!("{number:012}.{REQUEST}"));
+                let path = folder.join(format!("{number:012}-{part:04}.{REQUEST}"));
                 match write_batch(&path, &batch) {
                     Ok(()) => {
                         self.failure = None;
@@ -197,10 +210,6 @@ impl Backlog {
             let header = RequestBatch { body: Vec::new(), samples, oldest, newest };
             let place = file.map_or_else(|| RequestPlace::Memory(batch.body), RequestPlace::File);
             self.push_waiting(place, bytes, &header);
-        }
-        self.is_window_cut = false;
-        if let Some(window) = self.window.take() {
-            remove_file(window.path());
         }
         self.enforce_limits();
     }
@@ -298,6 +307,11 @@ impl Backlog {
     }
 }
 
+/// The number of a file: that of its window, or of the requests that were made with it.
+fn file_number(path: &Path) -> Option<u64> {
+    path.file_stem()?.to_str()?.split('-').next()?.parse().ok()
+}
+
 /// Removes a damaged file.
 fn discard_damaged(path: &Path, error: &io::Error) {
     tracing::warn!(file = %path.display(), %error, "dropping a damaged file of the store's backlog");
@@ -357,136 +371,4 @@ fn read_batch(path: &Path) -> io::Result<RequestBatch> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::write_request::{encode_labels, tests::decode_body};
-
-    fn batch_at(at: i64) -> RequestBatch {
-        RequestBatch {
-            body: vec![at as u8; 1_000],
-            samples: 10,
-            oldest: UnixMs(at),
-            newest: UnixMs(at),
-        }
-    }
-
-    fn drain_instants(backlog: &mut Backlog) -> Vec<u8> {
-        let mut instants = Vec::new();
-        while let Some((id, body)) = backlog.read_oldest() {
-            instants.push(body[0]);
-            backlog.remove_request(id);
-        }
-        instants
-    }
-
-    #[test]
-    fn requests_outlive_a_restart_in_order() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = Some(folder.path().join("backlog"));
-        let mut backlog = Backlog::open(path.clone(), 1 << 20).unwrap();
-        backlog.push_requests(vec![batch_at(1), batch_at(2)]);
-        backlog.push_requests(vec![batch_at(3)]);
-        drop(backlog);
-        let mut backlog = Backlog::open(path.clone(), 1 << 20).unwrap();
-        backlog.push_requests(vec![batch_at(4)]);
-        assert_eq!(backlog.oldest_instant(), Some(UnixMs(1)));
-        assert_eq!(drain_instants(&mut backlog), [1, 2, 3, 4]);
-        assert_eq!((backlog.waiting_bytes(), backlog.is_empty()), (0, true));
-        assert!(Backlog::open(path, 1 << 20).unwrap().is_empty());
-    }
-
-    fn record_at(at: i64, labels: bool) -> WindowRecord {
-        let mut record = WindowRecord::new(UnixMs(at));
-        let mut encoded = Vec::new();
-        encode_labels(&mut [("__name__", "a")], &mut encoded);
-        record.push_sample(0, 0, labels.then_some(&*encoded));
-        record
-    }
-
-    /// A killed program has lost no step that it had written, and sends none twice.
-    #[test]
-    fn window_of_a_killed_program_becomes_requests() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = Some(folder.path().to_path_buf());
-        let mut backlog = Backlog::open(path.clone(), 1 << 20).unwrap();
-        backlog.keep_step(record_at(1, true));
-        backlog.push_requests(vec![batch_at(2)]);
-        backlog.keep_step(record_at(3, true));
-        backlog.keep_step(record_at(4, false));
-        drop(backlog);
-        // It was killed when only the first of several requests of the window was kept.
-        let window = folder.path().join("000000000002.window");
-        let kept = fs::read(&window).unwrap();
-        drop(Backlog::open(path.clone(), 1 << 20).unwrap());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "two requests");
-        fs::write(&window, kept).unwrap();
-        fs::write(folder.path().join("000000000099.tmp"), "cut").unwrap();
-        let mut backlog = Backlog::open(path, 1 << 20).unwrap();
-        let (id, body) = backlog.read_oldest().unwrap();
-        assert_eq!(body[0], 2);
-        backlog.remove_request(id);
-        let (id, body) = backlog.read_oldest().unwrap();
-        let request = decode_body(&body);
-        let instants = request.series[0].samples.iter().map(|sample| sample.at);
-        assert_eq!(instants.collect::<Vec<_>>(), [3, 4]);
-        backlog.remove_request(id);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn oldest_requests_are_given_up_and_counted_when_it_is_full() {
-        for folder in [None, Some(tempfile::tempdir().unwrap())] {
-            let path = folder.as_ref().map(|folder| folder.path().to_path_buf());
-            let mut backlog = Backlog::open(path, 3_500).unwrap();
-            backlog.push_requests((1..=5).map(batch_at).collect());
-            assert_eq!(backlog.loss(), BacklogLoss { full: 20, damaged: 0 });
-            assert_eq!(drain_instants(&mut backlog), [3, 4, 5]);
-        }
-    }
-
-    #[test]
-    fn files_are_readable_by_their_owner_only() {
-        use std::os::unix::fs::PermissionsExt as _;
-
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("state/store");
-        let mut backlog = Backlog::open(Some(path.clone()), 1 << 20).unwrap();
-        backlog.keep_step(record_at(1, true));
-        backlog.push_requests(vec![batch_at(1)]);
-        backlog.keep_step(record_at(2, true));
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&path), 0o700);
-        let modes: Vec<u32> =
-            fs::read_dir(&path).unwrap().map(|entry| mode(&entry.unwrap().path())).collect();
-        assert_eq!(modes, [0o600, 0o600]);
-    }
-
-    #[test]
-    fn damaged_file_is_dropped_and_counted() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut backlog = Backlog::open(Some(folder.path().to_path_buf()), 1 << 20).unwrap();
-        backlog.push_requests((1..=3).map(batch_at).collect());
-        let damaged = folder.path().join("000000000000.rw");
-        let mut bytes = fs::read(&damaged).unwrap();
-        bytes[500] ^= 1;
-        fs::write(&damaged, bytes).unwrap();
-        fs::write(folder.path().join("000000000001.rw"), "GRW1").unwrap();
-        assert_eq!(drain_instants(&mut backlog), [3]);
-        assert_eq!(backlog.loss(), BacklogLoss { full: 0, damaged: 20 });
-        assert!(folder.path().read_dir().unwrap().next().is_none());
-    }
-
-    #[test]
-    fn requests_are_kept_in_memory_while_the_folder_cannot_be_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("backlog");
-        let mut backlog = Backlog::open(Some(path.clone()), 1 << 20).unwrap();
-        fs::remove_dir(&path).unwrap();
-        backlog.push_requests(vec![batch_at(1)]);
-        assert!(backlog.failure().unwrap().contains("free space"), "{:?}", backlog.failure());
-        fs::create_dir(&path).unwrap();
-        backlog.push_requests(vec![batch_at(2)]);
-        assert_eq!(backlog.failure(), None);
-        assert_eq!(drain_instants(&mut backlog), [1, 2]);
-    }
-}
+mod tests;

@@ -14,7 +14,7 @@ use tokio::{
 use crate::{
     StoreStatus,
     backlog::Backlog,
-    remote_write::{RemoteWriteClient, WriteOutcome, post_request},
+    remote_write::{DEADLINE, RemoteWriteClient, WriteOutcome, post_request},
     store_step::StepOutput,
 };
 
@@ -37,7 +37,7 @@ pub(crate) async fn run(
 ) {
     let mut credential_tasks = JoinSet::new();
     let credentials = access.watch_credentials(&mut credential_tasks).await;
-    let client = RemoteWriteClient::new(url, headers, credentials);
+    let client = RemoteWriteClient::new(url, headers, credentials, DEADLINE);
     StoreThread::new(client, backlog, FIRST_PAUSE).run(steps, status_sender).await;
 }
 
@@ -50,6 +50,7 @@ struct StoreThread {
     first_pause: Duration,
     retry_at: Instant,
     left_out: u64,
+    screen_series: usize,
 }
 
 impl StoreThread {
@@ -67,6 +68,7 @@ impl StoreThread {
             first_pause,
             retry_at: Instant::now(),
             left_out: 0,
+            screen_series: 0,
         }
     }
 
@@ -106,12 +108,16 @@ impl StoreThread {
     /// Keeps a step; the last one of a window comes as requests.
     fn take_step(&mut self, step: StepOutput) {
         self.left_out += step.left_out;
-        self.status.series = step.series as u64;
+        self.screen_series = step.screen_series.unwrap_or(self.screen_series);
+        self.status.series = (step.series + self.screen_series) as u64;
         if let Some(record) = step.record {
             self.backlog.keep_step(record);
         }
         if !step.requests.is_empty() {
-            self.backlog.push_requests(step.requests);
+            self.backlog.push_window(step.requests);
+        }
+        if !step.screen_requests.is_empty() {
+            self.backlog.push_requests(step.screen_requests);
         }
     }
 
@@ -124,8 +130,8 @@ impl StoreThread {
             Ok(client) => {
                 let (id, body) = self.backlog.read_oldest()?;
                 let bytes = body.len() as u64;
-                let url = self.client.url().clone();
-                Some((id, bytes, Box::pin(post_request(client, url, body))))
+                let (url, deadline) = (self.client.url().clone(), self.client.deadline());
+                Some((id, bytes, Box::pin(post_request((client, url), deadline, body))))
             }
             Err(why) => {
                 self.back_off(None, &why);

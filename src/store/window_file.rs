@@ -12,10 +12,12 @@ use std::{
 use gaunt_schema::UnixMs;
 
 use crate::{
-    backlog::FILE_MODE,
     request_batch::{RequestBatch, RequestSplitter},
     write_request::StoreSample,
 };
+
+/// The mode of a file: it tells names of jobs, users and nodes.
+pub(crate) const FILE_MODE: u32 = 0o600;
 
 /// First bytes of a file.
 const MAGIC: &[u8; 4] = b"GSW1";

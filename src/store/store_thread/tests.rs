@@ -19,6 +19,9 @@ use crate::{
 /// Oldest instants of the bodies that were received, in order.
 type ReceivedInstants = Arc<Mutex<Vec<i64>>>;
 
+/// An answer that never comes.
+const SILENCE: &str = "silence";
+
 /// Starts a server with these answers, one a connection; after them it answers 204.
 async fn start_store(answers: &'static [&'static str]) -> (String, ReceivedInstants) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -26,7 +29,7 @@ async fn start_store(answers: &'static [&'static str]) -> (String, ReceivedInsta
     let received = ReceivedInstants::default();
     let instants = received.clone();
     tokio::spawn(async move {
-        let mut answers = answers.iter();
+        let (mut answers, mut held) = (answers.iter(), Vec::new());
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut request = Vec::new();
             let body = loop {
@@ -50,6 +53,15 @@ async fn start_store(answers: &'static [&'static str]) -> (String, ReceivedInsta
             let first = decode_body(&body).series[0].samples[0].at;
             instants.lock().unwrap().push(first);
             let answer = answers.next().copied().unwrap_or("204 No Content\r\n");
+            if answer == SILENCE {
+                // The connection stays open.
+                held.push(stream);
+                continue;
+            }
+            if !answer.is_empty() && !answer.contains("\r\n") {
+                stream.write_all(format!("HTTP/1.1 {answer}").as_bytes()).await.unwrap();
+                continue;
+            }
             if !answer.is_empty() {
                 let text = format!("HTTP/1.1 {answer}connection: close\r\n\r\n");
                 stream.write_all(text.as_bytes()).await.unwrap();
@@ -64,11 +76,21 @@ async fn start_thread(
     url: &str,
     backlog: Backlog,
 ) -> (StepSender, watch::Receiver<StoreStatus>, JoinSet<()>) {
+    start_with_deadline(url, backlog, DEADLINE).await
+}
+
+/// The same with this time for one request.
+async fn start_with_deadline(
+    url: &str,
+    backlog: Backlog,
+    deadline: Duration,
+) -> (StepSender, watch::Receiver<StoreStatus>, JoinSet<()>) {
     let mut tasks = JoinSet::new();
     let tenant = ("X-Scope-OrgID".to_owned(), "hall-1".to_owned());
     let headers = tenant_headers(Some(&tenant)).unwrap();
     let credentials = ServerAccess::default().watch_credentials(&mut tasks).await;
-    let client = RemoteWriteClient::new(parse_store_url(url).unwrap(), headers, credentials);
+    let url = parse_store_url(url).unwrap();
+    let client = RemoteWriteClient::new(url, headers, credentials, deadline);
     let (steps, receiver) = mpsc::channel(2);
     let (status_sender, status) = watch::channel(StoreStatus::default());
     let thread = StoreThread::new(client, backlog, Duration::from_millis(1));
@@ -88,7 +110,8 @@ impl StepSender {
     async fn send_steps(&mut self, numbers: std::ops::RangeInclusive<i64>) {
         for number in numbers {
             let window = self.window.take().unwrap();
-            let mut step = StoreStep { at: UnixMs(number * 15_000), window, is_recorded: true };
+            let at = UnixMs(number * 15_000);
+            let mut step = StoreStep { at, window, screens: None, is_recorded: true };
             step.push_sample("gaunt_lost_gpus", &[], number as f64);
             let encoded = step.encode();
             self.window = Some(encoded.window);
@@ -116,6 +139,21 @@ async fn request_is_sent_again_until_it_is_accepted_and_the_order_holds() {
     assert_eq!((done.failed_attempts, done.waiting_bytes, done.oldest), (5, 0, None));
     assert_eq!(done.failure, None);
     assert!(!done.address.contains("secret"), "{}", done.address);
+}
+
+/// A store that takes the request and says nothing: it is asked again after the deadline, and so is one that ends within
+/// its headers.
+#[tokio::test]
+async fn request_without_an_answer_is_sent_again_after_its_deadline() {
+    let (url, received) = start_store(&[SILENCE, "204 No Con"]).await;
+    let backlog = Backlog::open(None, 1 << 20).unwrap();
+    let (mut steps, mut status, _tasks) =
+        start_with_deadline(&url, backlog, Duration::from_secs(1)).await;
+    steps.send_steps(1..=4).await;
+    let silent = status.wait_for(|status| status.failed_attempts == 1).await.unwrap().clone();
+    assert!(silent.failure.unwrap().contains("no answer within 1s"));
+    status.wait_for(|status| status.sent_samples == 4).await.unwrap();
+    assert!(received.lock().unwrap().len() >= 3, "{received:?}");
 }
 
 #[tokio::test]
