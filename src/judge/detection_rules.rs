@@ -108,7 +108,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::CollectiveHang,
-        "Almost all GPUs of a job busy-wait, none computes, the network is idle, and no host shows IO pressure. NCCL RAS, where it is read, names the rank that is behind.",
+        "Almost all GPUs of a job busy-wait, none computes, the network is idle, and no host shows IO pressure. Where NCCL RAS is read, the GPU of the rank that is behind is blamed.",
         &["hung_gpus_ratio", "hung_seconds", "inferred_hang_seconds", "utilization_spinning_ratio"],
     ),
     (

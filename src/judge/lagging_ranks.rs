@@ -1,7 +1,8 @@
 //! Lagging ranks: the ranks for which a hung job waits, as NCCL's RAS states them, and the nodes to ask for them.
 //!
 //! gaunt-node reads the status of a job only on request. A request is made while a job seems to hang, to one node of the
-//! job, until that node has compared two states.
+//! job, until that node has compared two states. The GPU of the lagging rank is then the culprit of the hang, whose id
+//! stays that of the job: an acknowledgement remains valid when the answer comes.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -50,7 +51,12 @@ pub(super) fn add_lagging_rank_evidence(
 ) {
     for pending in &mut outcome.suspicions {
         if let Some(group) = hung_group(judge, &pending.finding) {
-            add_ranks(&collect_ranks(cluster, group), pending);
+            let ranks = collect_ranks(cluster, group);
+            add_ranks(&ranks, pending);
+            if let Some(culprit) = find_culprit(&ranks) {
+                let job = pending.finding.entity.job.take();
+                pending.finding.entity = Entity { job, ..culprit };
+            }
         }
     }
 }
@@ -73,7 +79,8 @@ fn hung_group<'a>(judge: &'a JudgeState, finding: &Finding) -> Option<&'a JobGro
     if finding.kind != FindingKind::CollectiveHang {
         return None;
     }
-    judge.job_groups.all_groups().iter().find(|group| group.to_entity() == finding.entity)
+    let hang_id = |group: &JobGroup| Finding::build_id(finding.kind, &group.to_entity());
+    judge.job_groups.all_groups().iter().find(|group| hang_id(group) == finding.id)
 }
 
 /// Returns the first node of a job on which RAS answers, unless two states were compared a short time ago.
@@ -218,6 +225,22 @@ fn find_node_of_process<'a>(
     };
     let mut nodes = group.nodes.iter().filter_map(|id| cluster.node_by_id(*id)).filter(has_process);
     nodes.next().filter(|_| nodes.next().is_none())
+}
+
+/// Returns the GPU of the most certain lagging ranks, or their node if they are several GPUs of one. Ranks of several nodes,
+/// and one whose GPU is not known, leave the hang to the job.
+fn find_culprit(ranks: &[LaggingRank]) -> Option<Entity> {
+    let first = ranks.first()?;
+    let culprits = ranks.iter().filter(|rank| rank.reason == first.reason);
+    let gpus: BTreeSet<Option<&Entity>> = culprits.map(|rank| rank.gpu.as_ref()).collect();
+    let gpu = first.gpu.as_ref()?;
+    if gpus.len() == 1 {
+        return Some(gpu.clone());
+    }
+    let node = gpu.node.as_ref()?;
+    let mut gpus = gpus.into_iter();
+    gpus.all(|other| other.and_then(|other| other.node.as_ref()) == Some(node))
+        .then(|| Entity::new_node(node))
 }
 
 /// Adds the first lagging rank to a finding. It confirms that GPUs that busy-wait do so for a rank that does not come; that

@@ -121,8 +121,10 @@ impl<'a> LateRankEvidence<'a> {
         let late = self.late;
         let (own, others) = (format_time(late.own_seconds), format_time(late.other_seconds));
         let LateRank { operation, communicator, .. } = late;
+        let rank = late.rank.as_ref().filter(|_| self.gpus.len() == 1);
+        let place = rank.map_or("of".to_owned(), |rank| format!("as rank {rank} of"));
         format!(
-            "{} comes last to {operation} of communicator {communicator} ({own}, others {others})",
+            "{} comes last to {operation} {place} communicator {communicator} ({own}, others {others})",
             self.title
         )
     }

@@ -73,6 +73,8 @@ pub(super) struct LateRank {
     pub(super) gpus: Vec<u32>,
     /// The collective in which they are late by most.
     pub(super) communicator: SanitizedText,
+    /// Its number in the communicator, if the inspector states it.
+    pub(super) rank: Option<SanitizedText>,
     pub(super) operation: SanitizedText,
     pub(super) message_size: SanitizedText,
     /// The ranks that are compared in it.
@@ -99,6 +101,8 @@ struct CollectiveKey {
 struct RankTime {
     gpu: u32,
     node: NodeId,
+    /// The collective, as a row.
+    collective: u32,
     seconds: f64,
 }
 
@@ -191,7 +195,9 @@ fn find_late(cluster: &Cluster, group: &JobGroup, limits: &Thresholds) -> Option
         }
         waiting.extend(rest.iter().map(|time| time.gpu));
         for time in late {
-            let found = key.to_late(time, times.len(), usual);
+            let entry = cluster.device_at(DeviceClass::Collective, time.collective);
+            let rank = entry.and_then(|entry| entry.info_label(collective::INFO, "rank")).cloned();
+            let found = key.to_late(time, rank, times.len(), usual);
             let (sum, most) = gaps.entry(time.gpu).or_insert_with(|| (0.0, found.clone()));
             *sum += found.gap_seconds();
             if found.gap_seconds() > most.gap_seconds() {
@@ -245,7 +251,12 @@ fn collect_times(cluster: &Cluster, group: &JobGroup) -> BTreeMap<CollectiveKey,
             let seconds = seconds.filter(|seconds| *seconds > 0.0);
             let key = CollectiveKey::of(entry, *id, group);
             if let (Some(gpu), Some(seconds), Some(key)) = (gpu, seconds, key) {
-                collectives.entry(key).or_default().push(RankTime { gpu, node: *id, seconds });
+                collectives.entry(key).or_default().push(RankTime {
+                    gpu,
+                    node: *id,
+                    collective: row,
+                    seconds,
+                });
             }
         }
     }
@@ -300,11 +311,18 @@ impl CollectiveKey {
         })
     }
 
-    fn to_late(&self, time: RankTime, ranks: usize, usual_seconds: f64) -> LateRank {
+    fn to_late(
+        &self,
+        time: RankTime,
+        rank: Option<SanitizedText>,
+        ranks: usize,
+        usual_seconds: f64,
+    ) -> LateRank {
         LateRank {
             node: time.node,
             gpus: vec![time.gpu],
             communicator: self.communicator.clone(),
+            rank,
             operation: self.operation.clone(),
             message_size: self.message_size.clone(),
             ranks,

@@ -181,6 +181,8 @@ fn finding_about_a_hung_job_names_the_rank_that_ras_states() {
     let expected = "rank 1 of communicator 0xae94423cfbb2ef4a on ash · GPU 1 launched 41 of 42 AllReduce, 3 ranks waiting.";
     assert!(summary.ends_with(expected), "{summary}");
     assert_eq!(hang["id"], "collective_hang/8812");
+    let entity = json!({"type": "gpu", "node": "ash", "gpu": "1", "job": "8812"});
+    assert_eq!(hang["entity"], entity, "{hang}");
     assert!(
         hang["next"].as_str().unwrap().starts_with("Inspect process 4001 of ash · GPU 1"),
         "{hang}"

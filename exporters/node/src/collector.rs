@@ -10,7 +10,7 @@ use std::{
 use gaunt_schema::{AbsenceReason, Report, UnixMs};
 use tokio::sync::watch;
 
-use crate::{SamplerOptions, kubelet::DeviceHolders};
+use crate::{SamplerOptions, kubelet::DeviceHolders, process_gpus::ProcessGpus};
 
 mod amd_collector;
 pub(crate) mod collector_runner;
@@ -18,6 +18,7 @@ mod cpu_collector;
 mod disk_collector;
 mod ethernet_collector;
 mod inspector_file;
+mod inspector_log_collector;
 mod kubelet_collector;
 mod memory_collector;
 mod mount_collector;
@@ -97,11 +98,12 @@ pub(crate) enum CollectError {
 }
 
 /// The collectors of kernel and kubelet data, in page order; the kubelet's collector passes its results on. NCCL's RAS is
-/// queried for each change of `ras_requests`.
+/// queried for each change of `ras_requests`, and what processes log is joined with their GPUs.
 pub(crate) fn host_collectors(
     options: &SamplerOptions,
     holder_sender: watch::Sender<Arc<DeviceHolders>>,
     ras_requests: watch::Receiver<u64>,
+    processes: watch::Receiver<Arc<ProcessGpus>>,
 ) -> Vec<Box<dyn Collector>> {
     let mut collectors: Vec<Box<dyn Collector>> = vec![
         Box::new(cpu_collector::CpuCollector::new(&options.proc_root)),
@@ -120,6 +122,11 @@ pub(crate) fn host_collectors(
     ];
     if let Some(folder) = &options.textfiles {
         collectors.push(Box::new(textfile_collector::TextfileCollector::new(folder)));
+    }
+    if let Some(folder) = &options.inspector_logs {
+        let collector =
+            inspector_log_collector::InspectorLogCollector::new(folder, options, processes);
+        collectors.push(Box::new(collector));
     }
     if let Some(schedule) = &options.probe {
         let name = options.node_name.clone().or_else(|| {

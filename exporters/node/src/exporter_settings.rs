@@ -89,6 +89,7 @@ struct ExporterSettingsFile {
     #[serde(alias = "without")]
     disable: Option<Vec<ReadingSource>>,
     textfiles: Option<PathBuf>,
+    inspector_logs: Option<PathBuf>,
     #[serde(default, deserialize_with = "deadline_in_file")]
     collector_deadline: Option<Duration>,
     #[serde(default)]
@@ -186,6 +187,7 @@ pub fn build_plan(arguments: &NodeArguments) -> Result<ExporterPlan, ExporterSet
         exclude: arguments.exclude.clone().or(file.exclude).unwrap_or_default(),
         rails: file.rails.unwrap_or_default(),
         textfiles: arguments.textfiles.clone().or(file.textfiles),
+        inspector_logs: file.inspector_logs,
         probe: file.probe.into_schedule(),
         ras: file.ras.into_address(),
         ..SamplerOptions::default()

@@ -22,6 +22,7 @@ mod node_sampler;
 mod nvml;
 mod pci_location;
 pub mod peer_rate;
+mod process_gpus;
 mod ras_monitor;
 mod reading_source;
 mod sampler_options;

@@ -40,7 +40,8 @@ fn run_checks_at(options: &SamplerOptions, listen: SocketAddr, dev_root: &Path) 
     checks.push(host_checks::check_processes(options));
     checks.extend(host_checks::check_ports(options));
     checks.push(host_checks::check_kubelet(options));
-    checks.push(host_checks::check_textfiles(options));
+    checks.push(host_checks::check_folder("textfiles", options.textfiles.as_deref()));
+    checks.push(host_checks::check_folder("inspector_logs", options.inspector_logs.as_deref()));
     checks.push(host_checks::check_probe(options));
     checks
 }

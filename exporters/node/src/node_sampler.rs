@@ -17,6 +17,7 @@ use crate::{
     collector::{self, Collector, collector_runner::CollectorRunner},
     kernel_files::read_once,
     nvml::nvml_collector::NvmlCollector,
+    process_gpus::ProcessGpus,
     wall_clock,
 };
 
@@ -67,11 +68,18 @@ fn run(
         let names: Vec<_> = options.without.iter().map(ToString::to_string).collect();
         tracing::info!("disabled: {}", names.join(", "));
     }
-    let mut collectors =
-        CollectorRunner::new(enabled_collectors(options, ras_requests), options.round_deadline());
+    let (process_sender, processes) = watch::channel(Arc::default());
+    let mut collectors = CollectorRunner::new(
+        enabled_collectors(options, ras_requests, processes),
+        options.round_deadline(),
+    );
     let offset = options.period / LAG_OF_A_PERIOD;
     loop {
-        publish.send_replace(Arc::new(sample_node(options, &mut collectors)));
+        let report = sample_node(options, &mut collectors);
+        if options.inspector_logs.is_some() {
+            process_sender.send_replace(Arc::new(ProcessGpus::of_report(&report)));
+        }
+        publish.send_replace(Arc::new(report));
         let delay = wall_clock::until_tick(wall_clock::now(), options.period, offset);
         if stop.recv_timeout(delay.max(Duration::from_millis(1))) != Err(RecvTimeoutError::Timeout)
         {
@@ -84,9 +92,11 @@ fn run(
 pub(crate) fn enabled_collectors(
     options: &SamplerOptions,
     ras_requests: watch::Receiver<u64>,
+    processes: watch::Receiver<Arc<ProcessGpus>>,
 ) -> Vec<Box<dyn Collector>> {
     let (holder_sender, pods) = watch::channel(Arc::default());
-    let mut collectors = collector::host_collectors(options, holder_sender, ras_requests);
+    let mut collectors =
+        collector::host_collectors(options, holder_sender, ras_requests, processes);
     collectors.push(Box::new(NvmlCollector::new(options, pods)));
     collectors
         .retain(|collector| options.without.iter().all(|off| off.to_string() != collector.name()));

@@ -49,6 +49,8 @@ pub enum ReadingSource {
     Processes,
     /// Metrics files of other programs.
     Textfiles,
+    /// The logs of NCCL's inspector, if their folder is set.
+    Inspector,
     /// Probes of GPU interconnects, if they are enabled at all.
     Probe,
     /// NCCL's RAS service, if it is enabled at all.
@@ -60,7 +62,7 @@ const FORMER_FAST_SAMPLING: &str = "glances";
 
 impl ReadingSource {
     /// Every source with its name, which is that of its collector on the page.
-    pub const ALL: [(Self, &str); 22] = [
+    pub const ALL: [(Self, &str); 23] = [
         (Self::Cpu, "cpu"),
         (Self::Memory, "memory"),
         (Self::Pressure, "pressure"),
@@ -81,6 +83,7 @@ impl ReadingSource {
         (Self::KernelLog, "kernel_log"),
         (Self::Processes, "processes"),
         (Self::Textfiles, "textfiles"),
+        (Self::Inspector, "inspector"),
         (Self::Probe, "probe"),
         (Self::Ras, "ras"),
     ];
@@ -120,7 +123,7 @@ impl TryFrom<String> for ReadingSource {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, path::PathBuf};
+    use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
     use tokio::sync::watch;
 
@@ -133,6 +136,7 @@ mod tests {
         let probe = Some(crate::sampler_options::ProbeSchedule::default());
         let collectors = node_sampler::enabled_collectors(
             &SamplerOptions {
+                inspector_logs: textfiles.clone(),
                 textfiles,
                 probe,
                 ras: Some(([127, 0, 0, 1], 9).into()),
@@ -140,6 +144,7 @@ mod tests {
                 ..SamplerOptions::default()
             },
             watch::channel(0).1,
+            watch::channel(Arc::default()).1,
         );
         collectors.iter().map(|collector| collector.name().to_owned()).collect()
     }

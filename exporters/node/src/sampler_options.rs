@@ -35,6 +35,8 @@ pub struct SamplerOptions {
     pub rails: Vec<String>,
     /// A folder whose `*.prom` files are exported unchanged: probe results, NCCL statistics.
     pub textfiles: Option<PathBuf>,
+    /// The folder of the logs of NCCL's inspector, which may have one folder a job.
+    pub inspector_logs: Option<PathBuf>,
     /// The schedule of probes of GPU interconnects; without one no probe runs.
     pub probe: Option<ProbeSchedule>,
     /// The address of NCCL's RAS service; without one it is not read.
@@ -89,6 +91,7 @@ impl Default for SamplerOptions {
             exclude: Vec::new(),
             rails: Vec::new(),
             textfiles: None,
+            inspector_logs: None,
             probe: None,
             ras: None,
             without: BTreeSet::new(),

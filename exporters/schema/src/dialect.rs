@@ -38,6 +38,8 @@ mod page_decoder;
 mod rdma_exporter;
 mod report_builder;
 mod snmp_exporter;
+#[cfg(test)]
+mod source_table_tests;
 mod tpu_device_plugin;
 mod ufm_telemetry;
 
@@ -51,12 +53,13 @@ pub(crate) use self::{
 };
 
 /// The tables of all exporters that have one.
-static TABLES: [dialect_table::DialectTable; 15] = [
+static TABLES: [dialect_table::DialectTable; 16] = [
     all_smi::TABLE,
     amd_exporter::TABLE,
     amd_smi_exporter::TABLE,
     gaudi_exporter::TABLE,
     infiniband_exporter::TABLE,
+    nccl_inspector::TABLE,
     neuron_monitor::TABLE,
     node_exporter_table::TABLE,
     nvidia_smi::TABLE,

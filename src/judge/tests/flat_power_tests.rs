@@ -1,8 +1,9 @@
-//! Tests of constant power: a job under a power profile looks like one that hangs, except for its NVLink traffic.
+//! Tests of constant power: a job under power smoothing or a workload power profile looks like one that hangs, except for
+//! the traffic of its NVLinks or its network.
 
 use gaunt_schema::{
     Device, Dialect, GpuState, Report,
-    catalogue::{gpu, host},
+    catalogue::{gpu, host, port},
 };
 
 use super::telemetry_tests::{TargetFixture, node_report, push_reading};
@@ -12,9 +13,17 @@ const GPUS: u32 = 4;
 /// When power becomes constant, in seconds.
 const FLAT_FROM: i64 = 180;
 
-/// A node of a job within one NVLink domain, without profiling counters: its power varies, and is constant at
-/// `flat_watts` from `FLAT_FROM` on. `bytes` is what has gone over each GPU's NVLinks.
-fn rack_page(second: i64, node: usize, bytes: f64, flat_watts: f64) -> Report {
+/// What carries the data of the job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DataPath {
+    NvLinks,
+    /// The ports; nothing is known of NVLinks.
+    Network,
+}
+
+/// A node of a job without profiling counters: its power varies, and is constant at `flat_watts` from `FLAT_FROM` on.
+/// `bytes` is what has gone over each GPU's NVLinks, or over the node's port.
+fn job_page(path: DataPath, second: i64, node: usize, bytes: f64, flat_watts: f64) -> Report {
     let mut page = node_report(["gpu001", "gpu002"][node]);
     push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, 1e6);
     push_reading(&mut page, Device::new_node(), host::CPU_BUSIEST, 0.3);
@@ -23,25 +32,33 @@ fn rack_page(second: i64, node: usize, bytes: f64, flat_watts: f64) -> Report {
         page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
         let varied = 850.0 + 100.0 * ((second + i64::from(index)) % 3) as f64;
         let power = if second >= FLAT_FROM { flat_watts } else { varied };
-        for (metric, value) in [
-            (gpu::UTILIZATION, 1.0),
-            (gpu::POWER, power),
-            (gpu::POWER_LIMIT, 1_200.0),
-            (gpu::NVLINK_RECEIVE, bytes),
-            (gpu::NVLINK_TRANSMIT, bytes),
-        ] {
+        for (metric, value) in
+            [(gpu::UTILIZATION, 1.0), (gpu::POWER, power), (gpu::POWER_LIMIT, 1_200.0)]
+        {
             push_reading(&mut page, Device::new_gpu(index), metric, value);
+        }
+        if path == DataPath::NvLinks {
+            for metric in [gpu::NVLINK_RECEIVE, gpu::NVLINK_TRANSMIT] {
+                push_reading(&mut page, Device::new_gpu(index), metric, bytes);
+            }
+        }
+    }
+    if path == DataPath::Network {
+        let values = [(port::STATE, 4.0), (port::RATE, 5e10)];
+        let sent = [(port::RECEIVE_BYTES, bytes), (port::TRANSMIT_BYTES, bytes)];
+        for (metric, value) in values.into_iter().chain(sent) {
+            push_reading(&mut page, Device::new_port("mlx5_0", "1"), metric, value);
         }
     }
     page
 }
 
-/// Runs the job for so many seconds; its NVLinks carry data until `silent_from`.
-fn run_job(seconds: i64, silent_from: i64, flat_watts: f64) -> TargetFixture {
+/// Runs the job for so many seconds; data is carried until `silent_from`.
+fn run_job(path: DataPath, seconds: i64, silent_from: i64, flat_watts: f64) -> TargetFixture {
     let targets = [("gpu001:9770", Dialect::Gaunt), ("gpu002:9770", Dialect::Gaunt)];
     let mut fixture = TargetFixture::new(&targets);
     fixture.run(seconds, |second, node| {
-        rack_page(second, node, second.min(silent_from) as f64 * 50e9, flat_watts)
+        job_page(path, second, node, second.min(silent_from) as f64 * 20e9, flat_watts)
     });
     fixture
 }
@@ -51,20 +68,24 @@ fn hang_ids(fixture: &TargetFixture) -> Vec<&str> {
 }
 
 #[test]
-fn flat_power_of_a_job_with_nvlink_traffic_is_no_hang() {
-    let fixture = run_job(FLAT_FROM + 400, i64::MAX, 400.0);
-    assert_eq!(hang_ids(&fixture), [""; 0]);
-    assert_ne!(fixture.judge.gpu_state(0), GpuState::Hung);
+fn flat_power_of_a_job_that_sends_is_no_hang() {
+    for path in [DataPath::NvLinks, DataPath::Network] {
+        let fixture = run_job(path, FLAT_FROM + 400, i64::MAX, 400.0);
+        assert_eq!(hang_ids(&fixture), [""; 0]);
+        assert_ne!(fixture.judge.gpu_state(0), GpuState::Hung);
+        let silent = run_job(path, FLAT_FROM + 400, FLAT_FROM, 400.0);
+        assert_eq!(hang_ids(&silent), ["collective_hang/8812"], "the same job without traffic");
+    }
 }
 
 #[test]
 fn flat_power_of_a_job_without_nvlink_traffic_is_a_hang() {
     // Little of its limit, and little of what it usually draws: some models draw much while they wait.
     for flat_watts in [400.0, 550.0] {
-        let fixture = run_job(FLAT_FROM + 400, FLAT_FROM, flat_watts);
+        let fixture = run_job(DataPath::NvLinks, FLAT_FROM + 400, FLAT_FROM, flat_watts);
         assert_eq!(hang_ids(&fixture), ["collective_hang/8812"], "{flat_watts} W");
         assert_eq!(fixture.judge.gpu_state(0), GpuState::Hung);
     }
-    let fixture = run_job(FLAT_FROM + 400, FLAT_FROM, 750.0);
+    let fixture = run_job(DataPath::NvLinks, FLAT_FROM + 400, FLAT_FROM, 750.0);
     assert_eq!(hang_ids(&fixture), [""; 0], "it still draws most of its usual power");
 }

@@ -1,7 +1,7 @@
 //! Tests of hung jobs whose lagging rank NCCL's RAS names.
 
 use gaunt_schema::{
-    Device, Dialect, Finding, Report, Severity,
+    Device, Dialect, Entity, Finding, FindingEvent, Report, Severity,
     catalogue::{gpu, gpu_parts, host, nccl_ras},
 };
 
@@ -19,12 +19,23 @@ const HANGS_FROM: i64 = 120;
 struct RankShown {
     host: &'static str,
     pid: &'static str,
+    gpu: &'static str,
     reason: &'static str,
     counts: Option<[f64; 2]>,
 }
 
-const BEHIND: RankShown =
-    RankShown { host: "10.1.0.2", pid: "1003", reason: "behind", counts: Some([41.0, 42.0]) };
+const BEHIND: RankShown = RankShown {
+    host: "10.1.0.2",
+    pid: "1003",
+    gpu: "1",
+    reason: "behind",
+    counts: Some([41.0, 42.0]),
+};
+
+/// The GPU of a rank as the culprit of the hang of its job.
+fn culprit_gpu(node: &str, gpu: &str) -> Entity {
+    Entity { job: Some("8812".into()), ..Entity::new_gpu(&node.into(), &gpu.into()) }
+}
 
 /// A node of two GPUs of one job, which busy-waits from `HANGS_FROM` on. RAS answers on both; `compared` is when the first
 /// node compared two states.
@@ -69,7 +80,7 @@ fn add_rank(page: &mut Report, rank: u32, shown: &RankShown) {
     let labels = [
         ("host", shown.host),
         ("pid", shown.pid),
-        ("gpu", "1"),
+        ("gpu", shown.gpu),
         ("reason", shown.reason),
         ("operation", if shown.counts.is_some() { "AllReduce" } else { "" }),
     ];
@@ -104,6 +115,7 @@ fn hung_job_names_the_rank_that_is_behind_with_its_gpu() {
         (finding.id.as_str(), finding.severity),
         ("collective_hang/8812", Severity::Critical)
     );
+    assert_eq!(finding.entity, culprit_gpu("birch", "1"));
     let expected = "; rank 0 of communicator 0xab on birch · GPU 1 launched 41 of 42 AllReduce, 3 ranks waiting.";
     assert!(finding.summary.ends_with(expected), "{}", finding.summary);
     assert!(finding.next.starts_with("Inspect process 1003 of birch · GPU 1"), "{}", finding.next);
@@ -122,11 +134,48 @@ fn hung_job_names_the_rank_that_is_behind_with_its_gpu() {
         finding.confidence
     );
     assert!(!without.summary.contains("communicator"), "{}", without.summary);
+    assert_eq!(without.entity.to_string(), "job 8812");
+}
+
+/// Ranks that are equally certain blame what they have in common.
+#[test]
+fn several_lagging_ranks_blame_their_gpu_their_node_or_the_job() {
+    let entity = |ranks: &[RankShown]| hang_finding(ranks).entity;
+    assert_eq!(entity(&[BEHIND, BEHIND]), culprit_gpu("birch", "1"));
+    let other_gpu = RankShown { gpu: "0", ..BEHIND };
+    let node = Entity { job: Some("8812".into()), ..Entity::new_node(&"birch".into()) };
+    assert_eq!(entity(&[BEHIND, other_gpu]), node);
+    let other_node = RankShown { host: "10.1.0.1", ..BEHIND };
+    assert_eq!(entity(&[BEHIND, other_node]).to_string(), "job 8812");
+    let unknown = RankShown { host: "192.168.9.9", pid: "7", ..BEHIND };
+    assert_eq!(entity(&[BEHIND, unknown]).to_string(), "job 8812");
+    let dead = RankShown { host: "10.1.0.1", reason: "dead", counts: None, ..BEHIND };
+    assert_eq!(
+        entity(&[BEHIND, dead]),
+        culprit_gpu("ash", "1"),
+        "the others wait for the dead one"
+    );
+}
+
+/// The finding opens about the job, and keeps its id and acknowledgement when RAS answers.
+#[test]
+fn blame_moves_to_the_gpu_when_ras_answers_after_the_finding_opened() {
+    let mut fixture = start_fixture();
+    fixture.run(HANGS_FROM + 100, |second, node| job_page(second, node, None, &[]));
+    assert_eq!(fixture.judge.open_findings()[0].entity.to_string(), "job 8812");
+    fixture.run(5, |second, node| job_page(second, node, Some(second), &[BEHIND]));
+    let findings = fixture.judge.open_findings();
+    let [finding] = findings.as_slice() else { panic!("{findings:?}") };
+    assert_eq!(finding.id, "collective_hang/8812");
+    assert_eq!(finding.entity, culprit_gpu("birch", "1"));
+    let mut changes = finding.life.changes.iter();
+    let blame = changes.find(|change| change.what == FindingEvent::Blame).unwrap();
+    assert_eq!((blame.from.as_str(), blame.to.as_str()), ("job 8812", "job 8812 · birch · GPU 1"));
 }
 
 #[test]
 fn dead_rank_comes_before_one_that_is_behind() {
-    let dead = RankShown { host: "10.1.0.1", pid: "1001", reason: "dead", counts: None };
+    let dead = RankShown { host: "10.1.0.1", pid: "1001", reason: "dead", counts: None, ..BEHIND };
     let finding = hang_finding(&[BEHIND, dead]);
     let expected =
         "; rank 1 of communicator 0xab on ash · GPU 1 is dead, 3 ranks waiting, and 1 more lag.";

@@ -24,6 +24,8 @@ struct CollectiveShown<'a> {
     job: &'a str,
     /// Named by the UUIDs of the GPUs; all are number 0 as well.
     by_uuid: bool,
+    /// With the number of each rank in the communicator, as logs state it.
+    has_rank: bool,
     seconds: [f64; 8],
 }
 
@@ -34,6 +36,7 @@ const ALL_REDUCE: CollectiveShown<'_> = CollectiveShown {
     nodes: "4",
     job: JOB,
     by_uuid: false,
+    has_rank: false,
     seconds: [5e-3; 8],
 };
 
@@ -88,6 +91,10 @@ fn node_page(
                 add_collective(&mut page, "0", shown, seconds);
             } else {
                 add_collective(&mut page, &number.to_string(), shown, seconds);
+            }
+            if shown.has_rank {
+                let info = page.infos.last_mut().expect("that of the collective");
+                info.labels.push(("rank".into(), rank.to_string().as_str().into()));
             }
         }
     }
@@ -235,10 +242,11 @@ fn late_rank_counts_as_proof_only_with_another_sm_activity() {
 fn slowdown_without_a_cause_names_the_late_rank() {
     let mut fixture = start_fixture();
     fixture.run(120, |second, node| node_page(node, second, [BUSY; 2], &[ALL_REDUCE]));
-    fixture.run(200, |second, node| node_page(node, second, [WAITING; 2], &[LATE_RANK]));
+    let logged = CollectiveShown { has_rank: true, ..LATE_RANK };
+    fixture.run(200, |second, node| node_page(node, second, [WAITING; 2], &[logged]));
     assert_eq!(fixture.open_ids(), ["unexplained_slowdown/8812"]);
     let finding = fixture.judge.open_findings()[0];
-    let expected = "; cedar/1 (rank 5) comes last to AllReduce of communicator dp (";
+    let expected = "; cedar/1 (rank 5) comes last to AllReduce as rank 5 of communicator dp (";
     assert!(finding.summary.contains(expected), "{}", finding.summary);
     assert_eq!((finding.severity, finding.evidence_fault()), (Severity::Warning, None));
 }

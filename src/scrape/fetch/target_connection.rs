@@ -10,7 +10,7 @@ use std::{
     io,
     net::SocketAddr,
     pin::{Pin, pin},
-    task::{Context, Poll},
+    task::Poll,
 };
 
 use gaunt_schema::{SanitizedText, ScrapeFailure, plain_error};
@@ -21,13 +21,9 @@ use hyper::{
     client::conn::http1::{self, SendRequest},
 };
 use hyper_util::rt::TokioIo;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-    sync::OwnedSemaphorePermit,
-    time::timeout,
-};
+use tokio::{net::TcpStream, sync::OwnedSemaphorePermit, time::timeout};
 use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
 use super::{FetchContext, FetchProgress, FetchStep};
 use crate::{AddressPolicy, Endpoint, endpoint::UrlScheme, server_access::LoadedCredentials};
@@ -70,10 +66,10 @@ impl EndpointConnector<'_> {
         };
         let tcp = connect_first(&addresses, context).await?;
         let stream = match self.endpoint.scheme {
-            UrlScheme::Http => ConnectionStream::Plain(tcp),
+            UrlScheme::Http => Either::Left(tcp),
             UrlScheme::Https => {
                 progress.enter_step(FetchStep::TlsHandshake);
-                ConnectionStream::Tls(Box::new(self.start_tls(tcp).await?))
+                Either::Right(Box::new(self.start_tls(tcp).await?))
             }
         };
         Ok(IdleConnection { stream, permit })
@@ -228,48 +224,5 @@ pub(super) fn is_stale(error: &hyper::Error) -> bool {
     error.is_canceled() || error.is_closed() || error.is_incomplete_message()
 }
 
-/// The stream of a connection, with or without TLS.
-enum ConnectionStream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-impl AsyncRead for ConnectionStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for ConnectionStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-        }
-    }
-}
+/// The stream of a connection, without or with TLS.
+type ConnectionStream = Either<TcpStream, Box<TlsStream<TcpStream>>>;

@@ -14,11 +14,15 @@ use gaunt_schema::{
 
 use super::{CollectError, CollectOutcome, Collector, absent_reason};
 use crate::{
-    SamplerOptions,
+    ReadingSource, SamplerOptions,
     device_exclusions::DeviceExclusions,
     kernel_files::{KernelFile, list_names, read_once},
     pci_location::{self, PciLocation, to_nvml_address},
 };
+
+mod amd_processes;
+
+use amd_processes::AmdProcesses;
 
 /// AMD's and NVIDIA's PCI vendor ids.
 const AMD: &str = "0x1002";
@@ -60,6 +64,8 @@ pub(super) struct AmdCollector {
     sys_root: PathBuf,
     exclude: DeviceExclusions,
     gpus: BTreeMap<String, AmdGpu>,
+    /// None if processes are disabled.
+    processes: Option<AmdProcesses>,
     ticks_to_look: u32,
     last: Option<Instant>,
     buffer: Vec<u8>,
@@ -81,6 +87,9 @@ impl AmdCollector {
             sys_root: options.sys_root.clone(),
             exclude: DeviceExclusions::new(&options.exclude),
             gpus: BTreeMap::new(),
+            processes: options
+                .is_enabled(ReadingSource::Processes)
+                .then(|| AmdProcesses::new(&options.sys_root)),
             ticks_to_look: 0,
             last: None,
             buffer: Vec::new(),
@@ -123,6 +132,10 @@ impl AmdCollector {
             let mut board = AmdGpu::new(first + offset as u32, &address, &folder);
             board.labels.extend(pci_location::nic_labels(&PciLocation::of(&folder), &cards));
             self.gpus.insert(address, board);
+        }
+        if let Some(processes) = &mut self.processes {
+            let gpus = &self.gpus;
+            processes.discover_gpus(|address| gpus.get(address)?.device.key.first()?.parse().ok());
         }
         Ok(())
     }
@@ -281,6 +294,9 @@ impl Collector for AmdCollector {
         let step = if step > LONGEST_STEP { 0.0 } else { step };
         for board in self.gpus.values_mut() {
             board.collect_readings(step, &mut self.buffer, report);
+        }
+        if let Some(processes) = &self.processes {
+            processes.collect_readings(report);
         }
         if self.gpus.is_empty() {
             return Ok(CollectOutcome::Nothing("no AMD GPU".to_owned()));

@@ -143,10 +143,9 @@ fn refuse_socket(socket: &Path, error: &io::Error) -> NodeCheck {
     )
 }
 
-/// Checks the folder of text files.
-pub(super) fn check_textfiles(options: &SamplerOptions) -> NodeCheck {
-    let name = "textfiles";
-    let Some(folder) = &options.textfiles else {
+/// Checks a folder with files of other programs, which a setting names.
+pub(super) fn check_folder(name: &'static str, folder: Option<&Path>) -> NodeCheck {
+    let Some(folder) = folder else {
         return NodeCheck::unused(name, "the settings name no folder");
     };
     match fs::read_dir(folder) {
@@ -154,7 +153,9 @@ pub(super) fn check_textfiles(options: &SamplerOptions) -> NodeCheck {
         Err(error) => NodeCheck::missing(
             name,
             &format!("cannot read {}: {error}", folder.display()),
-            "create the folder, readable for the user of the service, or remove textfiles from the settings",
+            &format!(
+                "create the folder, readable for the user of the service, or remove {name} from the settings"
+            ),
         ),
     }
 }

@@ -8,9 +8,9 @@ use crate::{
 
 rows! {
     from service::END;
-    INFO, "Which collective it is: its communicator, the size of its messages, its job.",
+    INFO, "Which collective it is: its communicator, the rank of the GPU in it, the size of its messages, its job.",
         Metric::new_info_series("gaunt_collective_info", Collective,
-            &["job", "communicator", "operation", "ranks", "nodes", "message_size", "algorithm"]);
+            &["job", "communicator", "operation", "ranks", "nodes", "message_size", "algorithm", "rank"]);
     BUS_BANDWIDTH, "Bandwidth that a link must have carried for the collective, whatever its algorithm.",
         Metric::new_gauge("gaunt_collective_bus_bytes_per_second", Collective, Unit::BytesPerSecond, 1e7).with_history();
     ALGORITHM_BANDWIDTH, "Bytes of the message over the time of the collective.",

@@ -3,7 +3,7 @@
 use super::{
     custom_handler::CustomHandler,
     decode_plan::{BlankValues, DecodeOp, ValueRule},
-    dialect_table::DecodeContext,
+    dialect_table::{DecodeContext, DialectTable, declined},
     report_builder::{ReportBuilder, has_info, label_text},
 };
 use crate::{
@@ -13,6 +13,26 @@ use crate::{
         collective::{self, ALGORITHM_BANDWIDTH, BUS_BANDWIDTH, DURATION, RUN},
     },
     text::{Reason, TextSample},
+};
+
+/// Why the inspector's counts of its own records are not read.
+const RECORDS: &str =
+    "counts what the inspector records of all operations, or loses of them, not what they take";
+
+/// The names without a handler: those that NCCL_INSPECTOR_PROM_DUMP_STATS adds.
+pub(super) const TABLE: DialectTable = DialectTable {
+    dialect: Dialect::Nccl,
+    mappings: &[
+        declined("nccl_collectives_total", RECORDS),
+        declined("nccl_collectives_dropped_total", RECORDS),
+        declined("nccl_p2p_total", RECORDS),
+        declined("nccl_p2p_dropped_total", RECORDS),
+    ],
+    keys: &[],
+    identity: &[],
+    node: &[],
+    parts: &[],
+    blank: BlankValues::Never,
 };
 
 /// The prefix of a GPU's number.
