@@ -149,16 +149,20 @@ fn build_alerts(findings: &[Finding], options: &AlertOptions) -> BTreeMap<String
 }
 
 impl AlertSnapshot {
-    /// Updates what peers post; returns whether there is an alert that may be posted as resolved now.
+    /// Updates what peers post; returns whether there is another alert that may be posted as resolved now.
     fn update_peers(&mut self, at_peers: PeerAlertSet) -> bool {
-        let before = std::mem::replace(&mut self.at_peers, at_peers);
-        before != self.at_peers && !self.ended.is_empty()
+        let before = self.resolved_alerts().count();
+        self.at_peers = at_peers;
+        self.resolved_alerts().count() > before
     }
 
-    /// The alerts to post as resolved, and when they ended: those that no peer posts as open.
+    /// The alerts to post as resolved, and when they ended: those of which every peer said afterwards that it does not post
+    /// them. What a peer that does not answer may still post is not posted any more, and Alertmanager resolves it if
+    /// nobody else posts it either: it never hears that an alert ended from one and that it is open from another.
     fn resolved_alerts(&self) -> impl Iterator<Item = (&FindingAlert, UnixMs)> {
-        let ended = self.ended.values().filter(|(alert, _)| {
-            !self.at_peers.contains(&alert_name(alert.finding_id(), alert.severity_label()))
+        let ended = self.ended.values().filter(|(alert, ended)| {
+            let name = alert_name(alert.finding_id(), alert.severity_label());
+            *ended < self.at_peers.asked_at && !self.at_peers.names.contains(&name)
         });
         ended.map(|(alert, ended)| (alert, *ended))
     }
@@ -274,16 +278,22 @@ mod tests {
         let mut snapshot = AlertSnapshot::default();
         let open = open_alerts(&[("a", "critical"), ("b", "critical")]);
         snapshot.update_open(UnixMs(1_000), open);
-        let posted = |names: &[&str]| -> PeerAlertSet {
-            Arc::new(names.iter().map(|name| SanitizedText::new(name)).collect())
+        let posted = |names: &[&str], asked_at: i64| {
+            let names = names.iter().map(|name| SanitizedText::new(name)).collect();
+            PeerAlertSet { names: Arc::new(names), asked_at: UnixMs(asked_at) }
         };
-        assert!(!snapshot.update_peers(posted(&["a critical", "b warning"])), "nothing has ended");
+        assert!(!snapshot.update_peers(posted(&["a critical", "b warning"], 1_500)));
         assert!(snapshot.update_open(UnixMs(2_000), open_alerts(&[])));
+        assert_eq!(snapshot.resolved_alerts().count(), 0, "the peer was asked before the end");
+        assert!(snapshot.update_peers(posted(&["a critical", "b warning"], 2_001)));
         let resolved: Vec<_> = snapshot.resolved_alerts().map(|(it, _)| it.finding_id()).collect();
         assert_eq!(resolved, ["b"], "the alert of another severity is another one");
-        assert!(!snapshot.update_peers(posted(&["a critical", "b warning"])), "no news");
-        assert!(snapshot.update_peers(posted(&[])));
+        assert!(!snapshot.update_peers(posted(&["a critical", "b warning"], 3_000)), "no news");
+        assert!(snapshot.update_peers(posted(&[], 4_000)));
         assert_eq!(snapshot.resolved_alerts().count(), 2);
+        // A peer that does not answer may still post both.
+        assert!(!snapshot.update_peers(posted(&[], 0)));
+        assert_eq!(snapshot.resolved_alerts().count(), 0);
     }
 
     #[test]

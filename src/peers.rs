@@ -34,10 +34,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause: a peer that is back has all actions within this time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How long the alerts of a peer that is gone count as posted: it may come back, and Alertmanager keeps them open for as
-/// long at the usual interval of a minute.
-const POSTED_FOR: Duration = Duration::from_mins(4);
-
 /// How long a start waits for a peer to answer at all.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
@@ -123,8 +119,9 @@ impl PeerGroup {
         let mut snapshot = None;
         for (_, mut client, answer) in answers {
             let fetched = match answer {
-                Ok(_) if snapshot.is_some() => Ok(None),
-                Ok(_) => timeout(STATE_WITHIN, client.fetch_snapshot())
+                Ok(None) => Ok(None),
+                Ok(Some(_)) if snapshot.is_some() => Ok(None),
+                Ok(Some(_)) => timeout(STATE_WITHIN, client.fetch_snapshot())
                     .await
                     .unwrap_or_else(|_| Err(format!("no state within {STATE_WITHIN:?}")))
                     .map(Some),
@@ -151,14 +148,13 @@ impl PeerGroup {
         let mut receivers = Vec::new();
         for client in self.clients {
             let line = PeerLine { address: client.address().clone(), ..PeerLine::default() };
-            let (sender, receiver) = watch::channel((line.clone(), PeerAlertSet::default()));
+            let (sender, receiver) = watch::channel(Some((line.clone(), PeerAlertSet::default())));
             receivers.push(receiver);
             let task = PeerTask {
                 client,
                 queue: ActionQueue::default(),
                 line,
                 posted: PeerAlertSet::default(),
-                answered_at: Instant::now(),
                 failures: 0,
                 retry_at: Instant::now(),
                 began: Instant::now(),
@@ -170,19 +166,26 @@ impl PeerGroup {
     }
 }
 
+/// What is known of a peer; none of this aggregator itself.
+type PeerObservation = Option<(PeerLine, PeerAlertSet)>;
+
 /// Joins the lines and the alerts of all peers.
 async fn join_views(
-    mut receivers: Vec<watch::Receiver<(PeerLine, PeerAlertSet)>>,
+    mut receivers: Vec<watch::Receiver<PeerObservation>>,
     sender: watch::Sender<PeerView>,
 ) {
     loop {
-        let (mut lines, mut posted) = (Vec::new(), BTreeSet::new());
-        for receiver in &mut receivers {
-            let (line, alerts) = receiver.borrow_and_update().clone();
+        let (mut lines, mut names) = (Vec::new(), BTreeSet::new());
+        let mut asked_at = PeerAlertSet::without_peers().asked_at;
+        receivers.retain_mut(|receiver| {
+            let Some((line, alerts)) = receiver.borrow_and_update().clone() else { return false };
             lines.push(line);
-            posted.extend(alerts.iter().cloned());
-        }
-        sender.send_replace(PeerView { lines, posted: Arc::new(posted) });
+            names.extend(alerts.names.iter().cloned());
+            asked_at = asked_at.min(alerts.asked_at);
+            true
+        });
+        let posted = PeerAlertSet { names: Arc::new(names), asked_at };
+        sender.send_replace(PeerView { lines, posted });
         let mut changes = JoinSet::new();
         for receiver in &receivers {
             let mut receiver = receiver.clone();
@@ -200,7 +203,6 @@ struct PeerTask {
     queue: ActionQueue,
     line: PeerLine,
     posted: PeerAlertSet,
-    answered_at: Instant,
     failures: u32,
     retry_at: Instant,
     began: Instant,
@@ -208,7 +210,7 @@ struct PeerTask {
 
 impl PeerTask {
     /// Passes on actions and asks for the status until the engine ends.
-    async fn run(mut self, engine: EngineHandle, sender: watch::Sender<(PeerLine, PeerAlertSet)>) {
+    async fn run(mut self, engine: EngineHandle, sender: watch::Sender<PeerObservation>) {
         let mut actions: Arc<[PeerAction]> = Arc::default();
         let mut status_at = Instant::now();
         loop {
@@ -229,16 +231,23 @@ impl PeerTask {
                 status_at = Instant::now();
             }
             if Instant::now() >= status_at.max(self.retry_at) {
+                let asked_at = peer_client::wall_clock_now();
                 let status = self.client.fetch_status().await;
-                if let Ok(status) = &status {
+                if matches!(&status, Ok(None)) {
+                    // One file of settings, that names all aggregators, is right for each of them.
+                    sender.send_replace(None);
+                    return;
+                }
+                if let Ok(Some(status)) = &status {
                     self.queue.note_start(status.started);
-                    self.posted = Arc::new(status.posted.iter().cloned().collect());
+                    let names = Arc::new(status.posted.iter().cloned().collect());
+                    self.posted = PeerAlertSet { names, asked_at };
                 }
                 self.note_answer(status.map(drop));
                 status_at = Instant::now() + STATUS_EVERY;
             }
             self.line.waiting_actions = self.queue.waiting_count() as u32;
-            let view = (self.line.clone(), self.posted.clone());
+            let view = Some((self.line.clone(), self.posted.clone()));
             sender.send_if_modified(|shown| std::mem::replace(shown, view.clone()) != view);
         }
     }
@@ -268,7 +277,6 @@ impl PeerTask {
                     tracing::info!(peer = %self.line.address, "the peer answers again");
                 }
                 self.failures = 0;
-                self.answered_at = Instant::now();
                 self.line.state = PeerState::Live;
                 self.line.last_success = Some(peer_client::wall_clock_now());
                 self.line.failure = None;
@@ -283,9 +291,8 @@ impl PeerTask {
                 self.failures = self.failures.saturating_add(1);
                 self.retry_at = Instant::now() + pause.min(LONGEST_PAUSE);
                 self.line.state = PeerState::Down;
-                if self.answered_at.elapsed() >= POSTED_FOR {
-                    self.posted = PeerAlertSet::default();
-                }
+                // It may go on posting what it posted, and more.
+                self.posted.asked_at = UnixMs::default();
                 self.line.failure = Some(SanitizedText::new(&why));
                 false
             }

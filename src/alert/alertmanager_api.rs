@@ -150,7 +150,8 @@ mod tests {
 
     #[test]
     fn posted_alert_never_ends_before_it_begins() {
-        let mut snapshot = AlertSnapshot::default();
+        let at_peers = gaunt_api::peer_exchange::PeerAlertSet::without_peers();
+        let mut snapshot = AlertSnapshot { at_peers, ..AlertSnapshot::default() };
         let alert = FindingAlert { since: UnixMs(10_000), ..FindingAlert::default() };
         snapshot.open.insert("a".to_owned(), alert.clone());
         snapshot.ended.insert("b".to_owned(), (alert, UnixMs(9_000)));

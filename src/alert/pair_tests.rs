@@ -1,11 +1,12 @@
-//! Two aggregators under random kills in virtual time: no acknowledgement is lost, and no fault pages twice.
+//! Two aggregators under random kills, and partitions between them, in virtual time: no acknowledgement is lost, and no
+//! fault pages twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use gaunt_api::{
     Answer, FindingAction, FindingCommand, FindingList, PeerReply, peer_exchange::posted_alerts,
 };
-use gaunt_engine::{Engine, EngineOptions, PeerSnapshot, PersistedState};
+use gaunt_engine::{Engine, EngineOptions, PeerSnapshot, PersistedState, RecordedPast};
 use gaunt_schema::{
     Batch, Delivery, Dialect, RejectionCounts, Report, ScrapeFailure, ScrapeTarget, ScrapedPage,
     TargetId,
@@ -26,6 +27,9 @@ const PATIENCE: i64 = 4;
 
 /// Time between two requests for the status of the peer.
 const STATUS_EVERY: i64 = 5;
+
+/// The longest time for which the two cannot reach each other, while both reach Alertmanager.
+const APART: u64 = 300;
 
 /// Seconds of a fault, and of the time after it in which all findings close.
 const FAULT: i64 = 500;
@@ -58,7 +62,6 @@ struct Running {
     snapshot: AlertSnapshot,
     started: UnixMs,
     post_at: i64,
-    peer_seen: i64,
 }
 
 /// One of the two: what is on its disk, and what runs.
@@ -119,7 +122,8 @@ impl Running {
         let mut state = disk.unwrap_or_default();
         if let Some(peer) = peer {
             let theirs = peer.engine.persisted_state().unwrap();
-            let packed = PeerSnapshot::pack_state(&theirs, at(second)).unwrap();
+            let packed =
+                PeerSnapshot::pack_state(&theirs, &RecordedPast::default(), at(second)).unwrap();
             let unpacked = PeerSnapshot::unpack(&packed).unwrap();
             (state, _) = state.join_peer(unpacked, at(second)).unwrap();
         }
@@ -133,8 +137,8 @@ impl Running {
         };
         engine.ingest_delivery(Delivery::Targets((0..TARGETS).map(target).collect()));
         let (queue, snapshot) = (ActionQueue::default(), AlertSnapshot::default());
-        let (started, post_at, peer_seen) = (at(second), second, second);
-        Self { engine, queue, snapshot, started, post_at, peer_seen }
+        let (started, post_at) = (at(second), second);
+        Self { engine, queue, snapshot, started, post_at }
     }
 
     fn findings(&self) -> std::sync::Arc<FindingList> {
@@ -196,9 +200,13 @@ struct PairSimulation {
     manager: Alertmanager,
     second: i64,
     kills: usize,
+    /// Until when the two cannot reach each other.
+    apart_until: i64,
     /// Whether the fault is acknowledged, by the last action that was answered.
     acknowledged: bool,
     withdrawals: usize,
+    /// What happened in this fault, for a failure.
+    log: Vec<String>,
     /// Pages and acknowledgements of all faults.
     totals: (usize, usize),
 }
@@ -211,6 +219,8 @@ impl PairSimulation {
             manager: Alertmanager::default(),
             second: 0,
             kills: 0,
+            apart_until: 0,
+            log: Vec::new(),
             acknowledged: false,
             withdrawals: 0,
             totals: (0, 0),
@@ -224,6 +234,7 @@ impl PairSimulation {
         if kills && chance == 0 && both_run && self.kills < KILLS {
             self.kills += 1;
             self.pair[which].running = None;
+            self.log.push(format!("{} s: {which} is killed", self.second));
             self.pair[which].back_at = self.second + 1 + self.random.below(20) as i64;
         }
     }
@@ -234,8 +245,18 @@ impl PairSimulation {
             let (own, peer) = if which == 0 { (first, other) } else { (other, first) };
             if own.running.is_none() && self.second >= own.back_at {
                 let disk = own.disk.clone();
-                own.running = Some(Running::start(disk, peer.running.as_ref(), self.second));
+                let reached = peer.running.as_ref().filter(|_| self.second >= self.apart_until);
+                own.running = Some(Running::start(disk, reached, self.second));
+                self.log.push(format!("{} s: {which} starts", self.second));
             }
+        }
+    }
+
+    /// Parts the two for a while, in a third of the time.
+    fn maybe_part(&mut self) {
+        if self.second >= self.apart_until && self.random.below(300) == 0 {
+            self.apart_until = self.second + self.random.below(APART) as i64;
+            self.log.push(format!("{} s: apart until {}", self.second, self.apart_until));
         }
     }
 
@@ -254,6 +275,7 @@ impl PairSimulation {
         if !matches!(running.engine.handle_action(&action), Answer::Refused(_)) {
             own.disk = running.engine.persisted_state();
             self.acknowledged = !withdraws;
+            self.log.push(format!("{} s: {which} acknowledged: {}", self.second, !withdraws));
             self.withdrawals += usize::from(withdraws);
         }
     }
@@ -265,13 +287,12 @@ impl PairSimulation {
             let [first, other] = &mut self.pair;
             let (own, peer) = if sender == 0 { (first, other) } else { (other, first) };
             let Some(own) = &mut own.running else { continue };
-            let Some(theirs) = &mut peer.running else {
-                if self.second - own.peer_seen >= REPEAT * PATIENCE {
-                    own.snapshot.update_peers(PeerAlertSet::default());
-                }
+            let is_apart = self.second < self.apart_until;
+            let Some(theirs) = peer.running.as_mut().filter(|_| !is_apart) else {
+                let names = own.snapshot.at_peers.names.clone();
+                own.snapshot.update_peers(PeerAlertSet { names, ..PeerAlertSet::default() });
                 continue;
             };
-            own.peer_seen = self.second;
             own.queue.update_actions(&own.engine.actions_to_pass());
             if self.second % STATUS_EVERY == 0 || own.queue.next_action(since).is_some() {
                 own.queue.note_start(theirs.started);
@@ -286,7 +307,8 @@ impl PairSimulation {
             }
             if has_passed || self.second % STATUS_EVERY == 0 {
                 let posted = posted_alerts(&theirs.findings().findings);
-                own.snapshot.update_peers(Arc::new(posted.into_iter().collect()));
+                let names = Arc::new(posted.into_iter().collect());
+                own.snapshot.update_peers(PeerAlertSet { names, asked_at: at(self.second) });
             }
         }
     }
@@ -311,7 +333,12 @@ impl PairSimulation {
         }
         self.maybe_kill(kills);
         if self.second % GROUP_INTERVAL == 0 {
+            let before = self.manager.notified.clone();
             self.manager.flush(self.second);
+            for id in before.symmetric_difference(&self.manager.notified) {
+                let is_open = self.manager.notified.contains(id);
+                self.log.push(format!("{} s: notified of {id}: {is_open}", self.second));
+            }
         }
         self.second += 1;
     }
@@ -321,9 +348,12 @@ impl PairSimulation {
         let (target, id) = (number % TARGETS, finding_id(number % TARGETS));
         (self.acknowledged, self.withdrawals) = (false, 0);
         self.manager.pages.clear();
+        self.log.clear();
         for _ in 0..FAULT {
+            self.maybe_part();
             self.step([Some(target); 2], true, Some(&id));
         }
+        self.apart_until = 0;
         for _ in 0..QUIET {
             self.step([Some(target); 2], false, None);
         }
@@ -335,12 +365,14 @@ impl PairSimulation {
         // One of them reaches the target again before the other does.
         let late = self.random.below(2) as usize;
         for second in 0..CALM {
+            self.maybe_part();
             let mut failing = [None; 2];
             failing[late] = (second < LATE_SIGHT).then_some(target);
             self.step(failing, true, None);
         }
         let pages = self.manager.pages.get(&id).copied().unwrap_or(0);
-        assert!(pages <= 1 + self.withdrawals, "fault {number}: {pages} pages, {} s", self.second);
+        let log = self.log.join("\n");
+        assert!(pages <= 1 + self.withdrawals, "fault {number}: {pages} pages\n{log}");
         self.totals.0 += pages;
         self.totals.1 += usize::from(self.acknowledged);
     }

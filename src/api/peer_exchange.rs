@@ -17,8 +17,22 @@ pub const PEER_ACTION_PATH: &str = "peer/actions";
 /// The most alerts of one aggregator.
 const MAX_ALERTS: usize = 1_000;
 
-/// Alerts that peers post as open, by name.
-pub type PeerAlertSet = Arc<BTreeSet<SanitizedText>>;
+/// Alerts that peers post as open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerAlertSet {
+    /// Their names.
+    pub names: Arc<BTreeSet<SanitizedText>>,
+    /// Since when a peer has not been asked: of what ended later, nothing is known there. The end of time without peers, and
+    /// the beginning until each has answered.
+    pub asked_at: UnixMs,
+}
+
+impl PeerAlertSet {
+    /// The set without any peer.
+    pub fn without_peers() -> Self {
+        Self { names: Arc::default(), asked_at: UnixMs(i64::MAX) }
+    }
+}
 
 /// The name by which aggregators tell each other of an alert: it is another one at another severity.
 pub fn alert_name(finding: &str, severity: &str) -> SanitizedText {

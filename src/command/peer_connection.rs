@@ -28,7 +28,12 @@ impl PeerConnection {
             Some(options) => Some(PeerGroup::open(options, started).await?),
             None => None,
         };
-        let (lines, posted) = (watch::Sender::default(), watch::Sender::default());
+        let lines = watch::Sender::default();
+        let posted = match &group {
+            Some(_) => PeerAlertSet::default(),
+            None => PeerAlertSet::without_peers(),
+        };
+        let posted = watch::Sender::new(posted);
         Ok(Self { started, group, view: watch::Sender::default(), lines, posted })
     }
 
@@ -42,18 +47,19 @@ impl PeerConnection {
         self.posted.subscribe()
     }
 
-    /// An engine that continues from the loaded state and from what a peer knows better. A peer that does not answer
-    /// delays it by a second.
+    /// An engine that continues from the loaded state and from what a peer knows better, with the peer's history. A peer
+    /// that does not answer delays it by a second.
     pub(super) async fn start_engine(
         &mut self,
         loaded: Option<(StateStore, PersistedState)>,
         options: EngineOptions,
     ) -> (Option<StateStore>, Engine) {
-        let snapshot = match &mut self.group {
+        let mut snapshot = match &mut self.group {
             Some(group) => group.fetch_snapshot().await,
             None => None,
         };
-        match (loaded, snapshot) {
+        let past = snapshot.as_mut().map(PeerSnapshot::take_past);
+        let (store, engine) = match (loaded, snapshot) {
             (None, None) => (None, Engine::new(options)),
             (None, Some(snapshot)) => {
                 let state = self.join_snapshot(PersistedState::default(), snapshot);
@@ -66,7 +72,10 @@ impl PeerConnection {
                 };
                 (Some(store), Engine::from_persisted(options, state))
             }
-        }
+        };
+        let Some(past) = past else { return (store, engine) };
+        tracing::info!(series = past.series(), begins = ?past.begins(), "took over the history of a peer");
+        (store, engine.recalling_past(&past))
     }
 
     fn join_snapshot(&self, state: PersistedState, snapshot: PeerSnapshot) -> PersistedState {

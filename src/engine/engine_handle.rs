@@ -1,6 +1,6 @@
 //! The handle of the engine: an inbox for deliveries, and a channel for queries.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use gaunt_schema::{
     Delivery, TargetId, UnixMs,
@@ -11,7 +11,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{PersistedState, RecordedPast};
+use super::{Engine, HistoryReadings, PersistedState, RecordedPast};
 use gaunt_api::{
     Answer, FindingAction, FindingList, JobLostTime, Overview, PeerAction, PeerOutcome, Question,
 };
@@ -33,8 +33,17 @@ pub(super) enum EngineRequest {
     Change(EngineChange),
     /// A copy of the persisted state.
     PersistedState(oneshot::Sender<PersistedState>),
-    /// The recorded past, in about this many bytes.
-    Past(usize, oneshot::Sender<RecordedPast>),
+    /// Something that reads the engine for long.
+    Read(EngineReadFn),
+}
+
+/// Reads the engine, and sends away what it read.
+pub(super) struct EngineReadFn(pub(super) Box<dyn FnOnce(&Engine) + Send>);
+
+impl fmt::Debug for EngineReadFn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EngineReadFn")
+    }
 }
 
 /// Receiver of queries.
@@ -212,9 +221,24 @@ impl EngineHandle {
 
     /// The recorded past in about `most` bytes.
     pub async fn recorded_past(&self, most: usize) -> Result<RecordedPast, EngineStopped> {
-        let (back, past) = oneshot::channel();
-        self.requests.send(EngineRequest::Past(most, back)).await.map_err(|_| EngineStopped)?;
-        past.await.map_err(|_| EngineStopped)
+        self.read_engine(move |engine| engine.recorded_past(most)).await
+    }
+
+    /// The current values of the metrics with history of some nodes, the first after `from` in the order of names.
+    pub async fn history_readings(&self, from: usize) -> Result<HistoryReadings, EngineStopped> {
+        self.read_engine(move |engine| engine.history_readings(from)).await
+    }
+
+    /// Reads the engine on its thread for long queries, when its turn comes.
+    async fn read_engine<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Engine) -> T + Send + 'static,
+    ) -> Result<T, EngineStopped> {
+        let (back, result) = oneshot::channel();
+        // The receiver may be dropped; then the result is dropped, too.
+        let read = EngineReadFn(Box::new(move |engine| drop(back.send(read(engine)))));
+        self.requests.send(EngineRequest::Read(read)).await.map_err(|_| EngineStopped)?;
+        result.await.map_err(|_| EngineStopped)
     }
 
     /// Reports to the engine that this state is saved: from now on, counters are reported up to it.
@@ -231,7 +255,7 @@ impl EngineHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Engine, EngineOptions, spawn_stepped};
+    use crate::{EngineOptions, spawn_stepped};
 
     /// Four times as many queries, actions and requests as fit into the channel: senders wait, and each gets its
     /// answer.

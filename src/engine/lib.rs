@@ -30,6 +30,7 @@ mod finding_contexts;
 mod finding_journal;
 mod fleet_overview;
 mod history_answers;
+mod history_readings;
 #[cfg(test)]
 mod ingest_cost_tests;
 mod ingest_quota;
@@ -67,10 +68,11 @@ pub use engine_handle::{EngineHandle, EngineStopped, FlushRequest, INBOX, QUESTI
 pub use engine_loop::{monotonic_clock, spawn_existing, spawn_new, spawn_stepped, tick_interval};
 pub use finding_journal::{FindingJournal, JournalDay, JournalEntry, KEPT_DAYS, day_number};
 pub use gaunt_judge::BaselineSnapshot;
+pub use history_readings::{HistoryReadings, NodeHistoryReadings};
 use judgement_task::{JudgementResult, JudgementTask};
 use lost_gpus::LostGpuSeries;
 use peer_actions::WaitingActions;
-pub use peer_snapshot::{MAX_PEER_SNAPSHOT, PeerSnapshot, PeerStateReport};
+pub use peer_snapshot::{MAX_PEER_PAST, MAX_PEER_SNAPSHOT, PeerSnapshot, PeerStateReport};
 pub use persisted_state::PersistedState;
 pub use recorded_past::{MAX_PAST, RecordedPast, UnreadablePast};
 use snapshot_history::{SnapshotHistory, TickSnapshot};

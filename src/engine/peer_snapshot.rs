@@ -1,7 +1,7 @@
 //! Peer snapshot: what an aggregator that starts takes over from one that runs.
 
 use std::{
-    io::{self, Read as _},
+    io::{self, Read as _, Write as _},
     sync::Arc,
     time::Duration,
 };
@@ -14,7 +14,7 @@ use gaunt_schema::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::PersistedState;
+use super::{PersistedState, RecordedPast};
 
 /// The fastest regular level of zstd.
 const LEVEL: i32 = 1;
@@ -23,13 +23,16 @@ const LEVEL: i32 = 1;
 pub const MAX_PEER_SNAPSHOT: usize = 64 << 20;
 const MAX_UNPACKED: u64 = 256 << 20;
 
+/// Bytes of history in a snapshot: a quarter of an hour of some ten thousand GPUs at ten seconds.
+pub const MAX_PEER_PAST: usize = 32 << 20;
+
 /// Own baselines that are older than the peer's by less than this stay.
 const FRESH: Duration = Duration::from_mins(1);
 
 /// A peer that learned its baselines for at least this long knows what is usual.
 const LEARNED: Duration = Duration::from_mins(15);
 
-/// Findings, actions and baselines of an aggregator.
+/// Findings, actions, baselines and history of an aggregator.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PeerSnapshot {
     version: u32,
@@ -41,6 +44,9 @@ pub struct PeerSnapshot {
     findings: Value,
     actions: Vec<PeerAction>,
     baselines: Option<Arc<BaselineSnapshot>>,
+    /// History, which follows the rest.
+    #[serde(skip)]
+    past: RecordedPast,
 }
 
 /// What was taken over from a peer.
@@ -55,8 +61,12 @@ pub struct PeerStateReport {
 }
 
 impl PeerSnapshot {
-    /// The state as sent to a peer.
-    pub fn pack_state(state: &PersistedState, at: UnixMs) -> Result<Vec<u8>, String> {
+    /// The state as sent to a peer, with its history.
+    pub fn pack_state(
+        state: &PersistedState,
+        past: &RecordedPast,
+        at: UnixMs,
+    ) -> Result<Vec<u8>, String> {
         let findings = state.findings();
         let open = findings.findings.iter().map(|record| &record.finding);
         let open: Vec<_> =
@@ -68,9 +78,11 @@ impl PeerSnapshot {
             findings: serde_json::to_value(findings).map_err(|error| error.to_string())?,
             actions: state.actions_to_pass(&open, at),
             baselines: state.learned_baselines().cloned(),
+            past: RecordedPast::default(),
         };
         let mut packer = zstd::Encoder::new(Vec::new(), LEVEL).map_err(|why| why.to_string())?;
         serde_json::to_writer(&mut packer, &snapshot).map_err(|error| error.to_string())?;
+        packer.write_all(&past.to_bytes()).map_err(|why| why.to_string())?;
         packer.finish().map_err(|why| why.to_string())
     }
 
@@ -88,8 +100,10 @@ impl PeerSnapshot {
         if unpacked.len() as u64 > MAX_UNPACKED {
             return Err(format!("it has more than {MAX_UNPACKED} bytes"));
         }
-        let mut snapshot: Self = serde_json::from_slice(&unpacked)
-            .map_err(|error| format!("{}; {other_version}", plain_error::json(&error)))?;
+        let mut values = serde_json::Deserializer::from_slice(&unpacked).into_iter::<Self>();
+        let snapshot = values.next().ok_or_else(|| format!("it is empty; {other_version}"))?;
+        let mut snapshot =
+            snapshot.map_err(|error| format!("{}; {other_version}", plain_error::json(&error)))?;
         if snapshot.version != PREAMBLE_VERSION {
             let version = snapshot.version;
             return Err(format!(
@@ -97,7 +111,14 @@ impl PeerSnapshot {
             ));
         }
         sanitize_json(&mut snapshot.findings);
+        snapshot.past = RecordedPast::from_bytes(&unpacked[values.byte_offset()..])
+            .map_err(|why| format!("its history {why}"))?;
         Ok(snapshot)
+    }
+
+    /// Takes its history.
+    pub fn take_past(&mut self) -> RecordedPast {
+        std::mem::take(&mut self.past)
     }
 }
 

@@ -12,9 +12,11 @@ use tokio::{
 };
 
 use super::{
-    Engine, PersistedState, RecordedPast,
+    Engine, PersistedState,
     engine_end::EngineEnd,
-    engine_handle::{EngineChange, EngineRequest, PublishedState, QUESTIONS, RequestReceiver},
+    engine_handle::{
+        EngineChange, EngineReadFn, EngineRequest, PublishedState, QUESTIONS, RequestReceiver,
+    },
 };
 use gaunt_api::{Answer, BuiltinField, FieldKey, Filter, Question, Subject};
 
@@ -39,8 +41,8 @@ pub(super) struct QueryScheduler {
     changes: VecDeque<EngineChange>,
     /// Requests for the persisted state, until the judgement ends.
     persist_requests: Vec<oneshot::Sender<PersistedState>>,
-    /// Requests for the recorded past, with its size in bytes: these are long as well.
-    recording: VecDeque<(usize, oneshot::Sender<RecordedPast>)>,
+    /// What reads the engine for long, and is no query.
+    reads: VecDeque<EngineReadFn>,
     /// The running long query; without an answer if that is not cached.
     running_query: Option<JoinHandle<Option<(Question, Answer)>>>,
     /// Deliveries that arrived during a long query: they are ingested before the next one. None until they are
@@ -62,7 +64,7 @@ impl QueryScheduler {
             waiting: VecDeque::new(),
             changes: VecDeque::new(),
             persist_requests: Vec::new(),
-            recording: VecDeque::new(),
+            reads: VecDeque::new(),
             running_query: None,
             backlog: Some(0),
         }
@@ -155,7 +157,7 @@ impl QueryScheduler {
     }
 
     fn has_capacity(&self) -> bool {
-        let pending = self.persist_requests.len().max(self.recording.len());
+        let pending = self.persist_requests.len().max(self.reads.len());
         self.waiting.len().max(self.changes.len()).max(pending) < QUESTIONS
     }
 
@@ -170,8 +172,8 @@ impl QueryScheduler {
                 self.persist_requests.push(back);
                 return self.deliver_persisted_state();
             }
-            EngineRequest::Past(most, back) => {
-                self.recording.push_back((most, back));
+            EngineRequest::Read(read) => {
+                self.reads.push_back(read);
                 return self.start_next_query();
             }
         };
@@ -232,13 +234,11 @@ impl QueryScheduler {
         if self.running_query.is_some() || self.backlog != Some(0) {
             return;
         }
-        if let Some((most, back)) = self.recording.pop_front() {
+        if let Some(EngineReadFn(read)) = self.reads.pop_front() {
             let engine = self.engine.clone();
             self.backlog = None;
             self.running_query = Some(spawn_blocking(move || {
-                let past = engine.recorded_past(most);
-                drop(engine);
-                drop(back.send(past));
+                read(&engine);
                 None
             }));
             return;

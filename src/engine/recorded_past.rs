@@ -86,7 +86,7 @@ impl Engine {
         let entities = open.flat_map(|finding| finding.victims.iter().chain([&finding.entity]));
         let nodes: BTreeSet<SanitizedText> =
             entities.filter_map(|entity| entity.node.clone()).collect();
-        let cluster = self.cluster.keep_past(most.min(MAX_PAST), &nodes);
+        let cluster = self.cluster.keep_past(most, &nodes);
         RecordedPast { lost: self.lost_series.clone(), cluster }
     }
 

@@ -71,12 +71,12 @@ impl PeerClient {
         &self.address
     }
 
-    /// Asks for the status; a peer of another cluster, and this aggregator itself, are no peers.
-    pub(super) async fn fetch_status(&mut self) -> Result<PeerStatus, String> {
+    /// Asks for the status; none if this aggregator itself answers. One of another cluster is no peer.
+    pub(super) async fn fetch_status(&mut self) -> Result<Option<PeerStatus>, String> {
         let request = self.build_request(PEER_PATH, Client::get)?;
         let status: PeerStatus = parse_answer(&send(request, MAX_ANSWER).await?)?;
-        if status.started == self.started {
-            return Err("it is this aggregator itself; remove it from serve.peers.urls".to_owned());
+        if status.started == self.started && status.cluster == self.cluster {
+            return Ok(None);
         }
         if status.cluster != self.cluster {
             return Err(format!(
@@ -86,7 +86,7 @@ impl PeerClient {
                 self.cluster.as_str()
             ));
         }
-        Ok(status)
+        Ok(Some(status))
     }
 
     /// Asks for findings, actions and baselines.

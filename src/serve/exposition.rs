@@ -14,6 +14,7 @@ use tokio::task::spawn_blocking;
 use self::{
     hourly_usage::{HourClock, write_hourly_usage},
     page_output::{FamilyOutput, PageOutput},
+    screen_samples::fill_screens,
 };
 use super::{api_responses::unavailable_response, api_state::ApiState, negotiated_page};
 use crate::answer_source::{AnswerSource, AnswerSourceError};
@@ -66,7 +67,7 @@ pub(super) async fn write_to_store(source: AnswerSource, mut writer: StoreWriter
         let is_hour_over = hours.is_hour_over(step.instant());
         let Ok(answers) = MetricsAnswers::fetch_answers(&source).await else { continue };
         let usage = if is_hour_over { fetch_hourly_usage(&source).await } else { None };
-        // Samples of 100,000 GPUs take a tenth of a second, which must not delay responses.
+        // Samples of 100,000 GPUs take some ten milliseconds, which must not delay responses.
         let filled = spawn_blocking(move || {
             answers.fill_step(&mut step);
             if let Some(usage) = usage {
@@ -74,7 +75,15 @@ pub(super) async fn write_to_store(source: AnswerSource, mut writer: StoreWriter
             }
             step
         });
-        match filled.await {
+        let filled = match filled.await {
+            Ok(step) if step.wants_screens() => fill_screens(step, &source).await,
+            filled => filled,
+        };
+        let encoded = match filled {
+            Ok(step) => spawn_blocking(move || step.encode()).await,
+            Err(error) => Err(error),
+        };
+        match encoded {
             Ok(step) => writer.send_step(step),
             Err(error) => tracing::error!(%error, "cannot read the verdicts for the store"),
         }
@@ -437,5 +446,6 @@ fn entity_labels(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> 
 
 mod hourly_usage;
 mod page_output;
+mod screen_samples;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use super::api_responses::busy_response;
 use gaunt_api::{
     Answer, PeerAction, PeerReply, PeerStatus, Question, peer_exchange::posted_alerts,
 };
-use gaunt_engine::{EngineHandle, EngineStopped, PeerSnapshot};
+use gaunt_engine::{EngineHandle, EngineStopped, MAX_PEER_PAST, PeerSnapshot};
 
 /// States that are packed at once: each needs some hundred megabytes with 100,000 GPUs.
 const PACKED_AT_ONCE: usize = 1;
@@ -45,7 +45,7 @@ impl PeerService {
         Ok(PeerStatus { cluster: self.cluster.clone(), started: self.started, posted })
     }
 
-    /// Findings, actions and baselines as they are now.
+    /// Findings, actions, baselines and history as they are now.
     pub(super) async fn pack_state(&self) -> Response {
         let Ok(permit) = self.packing.clone().try_acquire_owned() else {
             return busy_response("another peer reads the state; try again later");
@@ -53,9 +53,12 @@ impl PeerService {
         let Ok(state) = self.engine.persisted_state().await else {
             return busy_response("the engine has stopped");
         };
+        let Ok(past) = self.engine.recorded_past(MAX_PEER_PAST).await else {
+            return busy_response("the engine has stopped");
+        };
         let packed = spawn_blocking(move || {
             let at = state.saved_at().unwrap_or_default();
-            let packed = PeerSnapshot::pack_state(&state, at);
+            let packed = PeerSnapshot::pack_state(&state, &past, at);
             drop(permit);
             packed
         });

@@ -12,7 +12,7 @@ use super::{
     access_section::{self, BasicAuthSection, TlsSection},
     setting_values::{SizeSetting, SpanSetting},
 };
-use gaunt_store::{BACKLOG_BYTES, StoreOptions};
+use gaunt_store::{BACKLOG_BYTES, StoreLevel, StoreOptions};
 
 /// The shortest and the longest time between two steps: a series must not be older than the 5 minutes for which
 /// Prometheus looks back.
@@ -25,11 +25,21 @@ const MIN_BACKLOG: usize = 1 << 20;
 /// The header in which Mimir, Cortex and others expect the tenant.
 const TENANT_HEADER: &str = "X-Scope-OrgID";
 
+/// What is written.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum LevelSetting {
+    #[default]
+    Verdicts,
+    Screens,
+}
+
 /// A store that receives remote write.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct StoreSection {
     url: String,
+    level: LevelSetting,
     every: SpanSetting,
     backlog: SizeSetting,
     replica_label: String,
@@ -45,6 +55,7 @@ impl Default for StoreSection {
     fn default() -> Self {
         Self {
             url: String::new(),
+            level: LevelSetting::default(),
             every: SpanSetting::from_seconds(gaunt_store::INTERVAL.as_secs()),
             backlog: SizeSetting::new(BACKLOG_BYTES),
             replica_label: String::new(),
@@ -109,6 +120,10 @@ impl StoreSection {
         StoreOptions {
             url: self.url,
             tenant,
+            level: match self.level {
+                LevelSetting::Verdicts => StoreLevel::Verdicts,
+                LevelSetting::Screens => StoreLevel::Screens,
+            },
             interval: self.every.to_duration(),
             replica_label: Some(self.replica_label).filter(|label| !label.is_empty()),
             replica: self.replica,

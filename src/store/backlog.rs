@@ -1,7 +1,7 @@
 //! Backlog: requests that the store does not have yet, oldest first, bounded; on disk where there is a folder.
 //!
-//! A step is kept by itself until its window is full and its requests are kept: a program that is killed loses at most
-//! the step that it was writing.
+//! The steps of the window that is not full are kept in a file of their own until its requests are kept: a program that is
+//! killed loses at most the step that it was writing.
 
 use std::{
     collections::VecDeque,
@@ -13,7 +13,10 @@ use std::{
 
 use gaunt_schema::UnixMs;
 
-use crate::request_batch::RequestBatch;
+use crate::{
+    request_batch::RequestBatch,
+    window_file::{FILE_MODE, WindowFile, WindowRecord, read_window},
+};
 
 /// The most requests: at one a minute 69 days.
 const MAX_REQUESTS: usize = 100_000;
@@ -24,8 +27,7 @@ const MAX_MEMORY: u64 = 64 << 20;
 /// The largest file that is read.
 const MAX_FILE: u64 = 64 << 20;
 
-/// The modes of a file and of the folder: they tell names of jobs, users and nodes.
-const FILE_MODE: u32 = 0o600;
+/// The mode of the folder: its files tell names of jobs, users and nodes.
 const FOLDER_MODE: u32 = 0o700;
 
 /// First bytes of a file.
@@ -37,8 +39,8 @@ const HEADER: usize = 4 + 4 + 4 + 8 + 8;
 /// Ending of a request's file.
 const REQUEST: &str = "rw";
 
-/// Ending of the file of a step whose window is not full.
-const STEP: &str = "step";
+/// Ending of the file of a window that is not full.
+const WINDOW: &str = "window";
 
 /// Where the bytes of a request are.
 #[derive(Debug)]
@@ -76,7 +78,10 @@ pub(crate) struct Backlog {
     memory_bytes: u64,
     next_number: u64,
     next_id: u64,
-    steps: Vec<PathBuf>,
+    /// The window that is not full, with its number: its requests have the same one.
+    window: Option<(u64, WindowFile)>,
+    /// Whether a record of this window could not be written: those after it are useless.
+    is_window_cut: bool,
     loss: BacklogLoss,
     /// Why the folder cannot be written; none if it can.
     failure: Option<String>,
@@ -94,51 +99,52 @@ impl Backlog {
         Ok(backlog)
     }
 
-    /// Reads the files of an earlier run. Steps become requests, unless a request has them already.
+    /// Reads the files of an earlier run. Its windows become requests.
     fn load_folder(&mut self, folder: &Path) -> io::Result<()> {
-        let mut files = Vec::new();
+        let (mut requests, mut windows) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
-            match path.extension().and_then(|ending| ending.to_str()) {
-                Some(REQUEST | STEP) => files.push(path),
-                Some("tmp") => remove_file(&path),
-                _ => {}
+            let number = file_number(&path);
+            match (path.extension().and_then(|ending| ending.to_str()), number) {
+                (Some(REQUEST), Some(number)) => requests.push((number, path)),
+                (Some(WINDOW), Some(number)) => windows.push((number, path)),
+                (Some("tmp"), _) => remove_file(&path),
+                _ => continue,
+            }
+            self.next_number = self.next_number.max(number.map_or(0, |number| number + 1));
+        }
+        requests.sort();
+        windows.sort();
+        let mut restored = Vec::new();
+        for (number, path) in windows {
+            match read_window(&path) {
+                Ok(batches) => {
+                    // It is removed when all its requests are kept: those that are there were not sent.
+                    if !batches.is_empty() {
+                        for (_, file) in requests.extract_if(.., |(other, _)| *other == number) {
+                            remove_file(&file);
+                        }
+                    }
+                    restored.push((number, path, batches));
+                }
+                Err(error) => discard_damaged(&path, &error),
             }
         }
-        files.sort();
-        let mut newest = UnixMs(i64::MIN);
-        let (steps, requests): (Vec<_>, Vec<_>) =
-            files.into_iter().partition(|path| path.extension().is_some_and(|it| it == STEP));
-        for (path, is_step) in requests
-            .into_iter()
-            .map(|path| (path, false))
-            .chain(steps.into_iter().map(|path| (path, true)))
-        {
-            let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
-            self.next_number = self.next_number.max(number.map_or(0, |number| number + 1));
+        for (_, path) in requests {
             match read_batch(&path) {
-                Ok(batch) if is_step && batch.newest <= newest => remove_file(&path),
                 Ok(batch) => {
-                    // The parts of a step share their instant, so that only requests count.
-                    if !is_step {
-                        newest = newest.max(batch.newest);
-                    }
                     let bytes = (batch.body.len() + HEADER) as u64;
-                    let path = if is_step { self.rename_step(&path)? } else { path };
                     self.push_waiting(RequestPlace::File(path), bytes, &batch);
                 }
                 Err(error) => discard_damaged(&path, &error),
             }
         }
+        for (number, path, batches) in restored {
+            self.push_numbered(number, batches);
+            remove_file(&path);
+        }
         self.enforce_limits();
         Ok(())
-    }
-
-    /// Makes the step of an earlier run a request.
-    fn rename_step(&mut self, path: &Path) -> io::Result<PathBuf> {
-        let request = path.with_file_name(format!("{:012}.{REQUEST}", self.take_number()));
-        fs::rename(path, &request)?;
-        Ok(request)
     }
 
     fn take_number(&mut self) -> u64 {
@@ -146,24 +152,48 @@ impl Backlog {
         self.next_number - 1
     }
 
-    /// Keeps a step on disk until [`Self::push_requests`].
-    pub(crate) fn keep_step(&mut self, batches: &[RequestBatch]) {
-        let Some(folder) = self.folder.clone() else { return };
-        for batch in batches {
-            let path = folder.join(format!("{:012}.{STEP}", self.take_number()));
-            match write_batch(&path, batch) {
-                Ok(()) => self.steps.push(path),
-                Err(error) => return self.note_failure(&folder, &error),
-            }
+    /// Keeps a step on disk until [`Self::push_window`].
+    pub(crate) fn keep_step(&mut self, record: WindowRecord) {
+        let Some(folder) = self.folder.clone().filter(|_| !self.is_window_cut) else { return };
+        let kept = if let Some((_, window)) = &mut self.window {
+            window.append_record(record)
+        } else {
+            let number = self.take_number();
+            let path = folder.join(format!("{number:012}.{WINDOW}"));
+            WindowFile::create(path).and_then(|mut window| {
+                let appended = window.append_record(record);
+                self.window = Some((number, window));
+                appended
+            })
+        };
+        if let Err(error) = kept {
+            self.is_window_cut = true;
+            self.note_failure(&folder, &error);
         }
     }
 
-    /// Adds requests, and drops the steps that they consist of. Gives up the oldest beyond the limits.
+    /// Adds the requests of a full window, and removes its file. Gives up the oldest beyond the limits.
+    pub(crate) fn push_window(&mut self, batches: Vec<RequestBatch>) {
+        let window = self.window.take();
+        let number = window.as_ref().map(|(number, _)| *number);
+        let number = number.unwrap_or_else(|| self.take_number());
+        self.push_numbered(number, batches);
+        self.is_window_cut = false;
+        if let Some((_, window)) = window {
+            remove_file(window.path());
+        }
+    }
+
+    /// Adds other requests. Gives up the oldest beyond the limits.
     pub(crate) fn push_requests(&mut self, batches: Vec<RequestBatch>) {
-        for batch in batches {
-            let number = self.take_number();
+        let number = self.take_number();
+        self.push_numbered(number, batches);
+    }
+
+    fn push_numbered(&mut self, number: u64, batches: Vec<RequestBatch>) {
+        for (part, batch) in batches.into_iter().enumerate() {
             let file = self.folder.clone().and_then(|folder| {
-                let path = folder.join(format!("{number:012}.{REQUEST}"));
+                let path = folder.join(format!("{number:012}-{part:04}.{REQUEST}"));
                 match write_batch(&path, &batch) {
                     Ok(()) => {
                         self.failure = None;
@@ -181,7 +211,6 @@ impl Backlog {
             let place = file.map_or_else(|| RequestPlace::Memory(batch.body), RequestPlace::File);
             self.push_waiting(place, bytes, &header);
         }
-        self.steps.drain(..).for_each(|path| remove_file(&path));
         self.enforce_limits();
     }
 
@@ -278,6 +307,11 @@ impl Backlog {
     }
 }
 
+/// The number of a file: that of its window, or of the requests that were made with it.
+fn file_number(path: &Path) -> Option<u64> {
+    path.file_stem()?.to_str()?.split('-').next()?.parse().ok()
+}
+
 /// Removes a damaged file.
 fn discard_damaged(path: &Path, error: &io::Error) {
     tracing::warn!(file = %path.display(), %error, "dropping a damaged file of the store's backlog");
@@ -337,116 +371,4 @@ fn read_batch(path: &Path) -> io::Result<RequestBatch> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn batch_at(at: i64) -> RequestBatch {
-        RequestBatch {
-            body: vec![at as u8; 1_000],
-            samples: 10,
-            oldest: UnixMs(at),
-            newest: UnixMs(at),
-        }
-    }
-
-    fn drain_instants(backlog: &mut Backlog) -> Vec<u8> {
-        let mut instants = Vec::new();
-        while let Some((id, body)) = backlog.read_oldest() {
-            instants.push(body[0]);
-            backlog.remove_request(id);
-        }
-        instants
-    }
-
-    #[test]
-    fn requests_outlive_a_restart_in_order() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = Some(folder.path().join("backlog"));
-        let mut backlog = Backlog::open(path.clone(), 1 << 20).unwrap();
-        backlog.push_requests(vec![batch_at(1), batch_at(2)]);
-        backlog.push_requests(vec![batch_at(3)]);
-        drop(backlog);
-        let mut backlog = Backlog::open(path.clone(), 1 << 20).unwrap();
-        backlog.push_requests(vec![batch_at(4)]);
-        assert_eq!(backlog.oldest_instant(), Some(UnixMs(1)));
-        assert_eq!(drain_instants(&mut backlog), [1, 2, 3, 4]);
-        assert_eq!((backlog.waiting_bytes(), backlog.is_empty()), (0, true));
-        assert!(Backlog::open(path, 1 << 20).unwrap().is_empty());
-    }
-
-    /// A killed program has lost no step that it had written, and sends none twice.
-    #[test]
-    fn steps_of_a_killed_program_become_requests() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = Some(folder.path().to_path_buf());
-        let mut backlog = Backlog::open(path.clone(), 1 << 20).unwrap();
-        backlog.keep_step(&[batch_at(1)]);
-        backlog.keep_step(&[batch_at(2)]);
-        backlog.push_requests(vec![batch_at(2)]);
-        backlog.keep_step(&[batch_at(3), batch_at(3)]);
-        // It was killed before it removed a step whose request was kept.
-        let (request, step) = ("000000000002.rw", "000000000001.step");
-        fs::copy(folder.path().join(request), folder.path().join(step)).unwrap();
-        fs::write(folder.path().join("000000000099.tmp"), "cut").unwrap();
-        let mut backlog = Backlog::open(path, 1 << 20).unwrap();
-        assert_eq!(drain_instants(&mut backlog), [2, 3, 3]);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn oldest_requests_are_given_up_and_counted_when_it_is_full() {
-        for folder in [None, Some(tempfile::tempdir().unwrap())] {
-            let path = folder.as_ref().map(|folder| folder.path().to_path_buf());
-            let mut backlog = Backlog::open(path, 3_500).unwrap();
-            backlog.push_requests((1..=5).map(batch_at).collect());
-            assert_eq!(backlog.loss(), BacklogLoss { full: 20, damaged: 0 });
-            assert_eq!(drain_instants(&mut backlog), [3, 4, 5]);
-        }
-    }
-
-    #[test]
-    fn files_are_readable_by_their_owner_only() {
-        use std::os::unix::fs::PermissionsExt as _;
-
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("state/store");
-        let mut backlog = Backlog::open(Some(path.clone()), 1 << 20).unwrap();
-        backlog.keep_step(&[batch_at(1)]);
-        backlog.push_requests(vec![batch_at(1)]);
-        backlog.keep_step(&[batch_at(2)]);
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&path), 0o700);
-        let modes: Vec<u32> =
-            fs::read_dir(&path).unwrap().map(|entry| mode(&entry.unwrap().path())).collect();
-        assert_eq!(modes, [0o600, 0o600]);
-    }
-
-    #[test]
-    fn damaged_file_is_dropped_and_counted() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut backlog = Backlog::open(Some(folder.path().to_path_buf()), 1 << 20).unwrap();
-        backlog.push_requests((1..=3).map(batch_at).collect());
-        let damaged = folder.path().join("000000000000.rw");
-        let mut bytes = fs::read(&damaged).unwrap();
-        bytes[500] ^= 1;
-        fs::write(&damaged, bytes).unwrap();
-        fs::write(folder.path().join("000000000001.rw"), "GRW1").unwrap();
-        assert_eq!(drain_instants(&mut backlog), [3]);
-        assert_eq!(backlog.loss(), BacklogLoss { full: 0, damaged: 20 });
-        assert!(folder.path().read_dir().unwrap().next().is_none());
-    }
-
-    #[test]
-    fn requests_are_kept_in_memory_while_the_folder_cannot_be_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("backlog");
-        let mut backlog = Backlog::open(Some(path.clone()), 1 << 20).unwrap();
-        fs::remove_dir(&path).unwrap();
-        backlog.push_requests(vec![batch_at(1)]);
-        assert!(backlog.failure().unwrap().contains("free space"), "{:?}", backlog.failure());
-        fs::create_dir(&path).unwrap();
-        backlog.push_requests(vec![batch_at(2)]);
-        assert_eq!(backlog.failure(), None);
-        assert_eq!(drain_instants(&mut backlog), [1, 2]);
-    }
-}
+mod tests;

@@ -11,15 +11,17 @@ use gaunt_scrape::ServerAccess;
 mod backlog;
 mod remote_write;
 mod request_batch;
+mod series_key;
 mod series_window;
 mod store_status;
 mod store_step;
 mod store_thread;
 mod store_writer;
+mod window_file;
 mod write_request;
 
 pub use store_status::StoreStatus;
-pub use store_step::StoreStep;
+pub use store_step::{StoreStep, StoreStepOutput};
 pub use store_writer::StoreWriter;
 
 /// The time between two steps, unless set otherwise.
@@ -28,11 +30,23 @@ pub const INTERVAL: Duration = Duration::from_secs(15);
 /// Bytes that wait at most for a store that is away, unless set otherwise: some hours of 100,000 GPUs.
 pub const BACKLOG_BYTES: u64 = 4 << 30;
 
+/// What is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StoreLevel {
+    /// States, findings and losses.
+    #[default]
+    Verdicts,
+    /// Those, and once a minute every metric that has history: what screens look back at.
+    Screens,
+}
+
 /// Where verdicts are written, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
     /// The address that receives remote write, such as `http://10.0.0.5:9090/api/v1/write`.
     pub url: String,
+    /// What is written.
+    pub level: StoreLevel,
     /// The time between two samples of a series; instants are multiples of it.
     pub interval: Duration,
     /// Name of the label that tells the writers of a pair apart, if the store elects one of them.

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::StoreError;
 
 /// The time for one request with its answer.
-const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The longest pause that an answer may demand.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
@@ -42,6 +42,7 @@ pub(crate) enum WriteOutcome {
 /// Posts requests to one store.
 pub(crate) struct RemoteWriteClient {
     url: Url,
+    deadline: Duration,
     client: HttpClient,
 }
 
@@ -69,8 +70,14 @@ impl RemoteWriteClient {
         url: Url,
         headers: HeaderMap,
         credentials: watch::Receiver<CredentialState>,
+        deadline: Duration,
     ) -> Self {
-        Self { url, client: HttpClient::new(credentials, headers, Some(DEADLINE)) }
+        Self { url, deadline, client: HttpClient::new(credentials, headers, Some(deadline)) }
+    }
+
+    /// The time for one request with its answer.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     /// The client with the present credentials; new ones require new connections.
@@ -85,7 +92,11 @@ impl RemoteWriteClient {
 }
 
 /// Posts one request.
-pub(crate) async fn post_request(client: Client, url: Url, body: Vec<u8>) -> WriteOutcome {
+pub(crate) async fn post_request(
+    (client, url): (Client, Url),
+    deadline: Duration,
+    body: Vec<u8>,
+) -> WriteOutcome {
     let request = client
         .post(url)
         .header(CONTENT_TYPE, "application/x-protobuf")
@@ -101,7 +112,7 @@ pub(crate) async fn post_request(client: Client, url: Url, body: Vec<u8>) -> Wri
         }
         Err(error) if error.is_timeout() => WriteOutcome::Retry(
             None,
-            format!("no answer within {DEADLINE:?}; is the store overloaded?"),
+            format!("no answer within {deadline:?}; is the store overloaded?"),
         ),
         Err(error) => WriteOutcome::Retry(
             None,

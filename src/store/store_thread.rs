@@ -1,4 +1,4 @@
-//! Store thread: joins steps to requests, and posts them one after the other with backoff.
+//! Store thread: keeps steps and requests on disk, and posts requests one after the other with backoff.
 
 use std::{future::pending, pin::Pin, time::Duration};
 
@@ -12,10 +12,10 @@ use tokio::{
 };
 
 use crate::{
-    StoreStatus, StoreStep,
+    StoreStatus,
     backlog::Backlog,
-    remote_write::{RemoteWriteClient, WriteOutcome, post_request},
-    series_window::SeriesWindow,
+    remote_write::{DEADLINE, RemoteWriteClient, WriteOutcome, post_request},
+    store_step::StepOutput,
 };
 
 /// Backoff after the first failure; it doubles with each further one.
@@ -32,12 +32,12 @@ pub(crate) async fn run(
     (url, headers): (Url, HeaderMap),
     access: ServerAccess,
     backlog: Backlog,
-    steps: mpsc::Receiver<StoreStep>,
+    steps: mpsc::Receiver<StepOutput>,
     status_sender: watch::Sender<StoreStatus>,
 ) {
     let mut credential_tasks = JoinSet::new();
     let credentials = access.watch_credentials(&mut credential_tasks).await;
-    let client = RemoteWriteClient::new(url, headers, credentials);
+    let client = RemoteWriteClient::new(url, headers, credentials, DEADLINE);
     StoreThread::new(client, backlog, FIRST_PAUSE).run(steps, status_sender).await;
 }
 
@@ -45,12 +45,12 @@ pub(crate) async fn run(
 struct StoreThread {
     client: RemoteWriteClient,
     backlog: Backlog,
-    window: SeriesWindow,
     status: StoreStatus,
     failures: u32,
     first_pause: Duration,
     retry_at: Instant,
     left_out: u64,
+    screen_series: usize,
 }
 
 impl StoreThread {
@@ -63,18 +63,18 @@ impl StoreThread {
         Self {
             client,
             backlog,
-            window: SeriesWindow::default(),
             status,
             failures: 0,
             first_pause,
             retry_at: Instant::now(),
             left_out: 0,
+            screen_series: 0,
         }
     }
 
     async fn run(
         mut self,
-        mut steps: mpsc::Receiver<StoreStep>,
+        mut steps: mpsc::Receiver<StepOutput>,
         status_sender: watch::Sender<StoreStatus>,
     ) {
         let mut posted: Option<PostedRequest> = None;
@@ -92,7 +92,7 @@ impl StoreThread {
             };
             tokio::select! {
                 step = steps.recv() => match step {
-                    Some(step) => self.take_step(&step),
+                    Some(step) => self.take_step(step),
                     None => return,
                 },
                 outcome = answer => {
@@ -105,16 +105,19 @@ impl StoreThread {
         }
     }
 
-    /// Keeps a step; the last one of a window makes its requests.
-    fn take_step(&mut self, step: &StoreStep) {
-        let kept = self.window.push_step(step);
-        self.left_out += step.left_out + self.window.take_left_out();
-        self.status.series = self.window.series_count() as u64;
-        if self.window.is_full() {
-            let requests = self.window.take_requests();
-            self.backlog.push_requests(requests);
-        } else {
-            self.backlog.keep_step(&kept);
+    /// Keeps a step; the last one of a window comes as requests.
+    fn take_step(&mut self, step: StepOutput) {
+        self.left_out += step.left_out;
+        self.screen_series = step.screen_series.unwrap_or(self.screen_series);
+        self.status.series = (step.series + self.screen_series) as u64;
+        if let Some(record) = step.record {
+            self.backlog.keep_step(record);
+        }
+        if !step.requests.is_empty() {
+            self.backlog.push_window(step.requests);
+        }
+        if !step.screen_requests.is_empty() {
+            self.backlog.push_requests(step.screen_requests);
         }
     }
 
@@ -127,8 +130,8 @@ impl StoreThread {
             Ok(client) => {
                 let (id, body) = self.backlog.read_oldest()?;
                 let bytes = body.len() as u64;
-                let url = self.client.url().clone();
-                Some((id, bytes, Box::pin(post_request(client, url, body))))
+                let (url, deadline) = (self.client.url().clone(), self.client.deadline());
+                Some((id, bytes, Box::pin(post_request((client, url), deadline, body))))
             }
             Err(why) => {
                 self.back_off(None, &why);

@@ -6,24 +6,46 @@ use gaunt_schema::UnixMs;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    StoreError, StoreOptions, StoreStatus, StoreStep,
+    StoreError, StoreLevel, StoreOptions, StoreStatus, StoreStep, StoreStepOutput,
     backlog::Backlog,
     remote_write::{parse_store_url, tenant_headers},
+    series_window::{STEPS, SeriesWindow},
+    store_step::StepOutput,
     store_thread,
 };
 
-/// Steps that wait for the thread: a disk that hangs for longer costs steps, never memory.
-const MAX_STEPS: usize = 2;
+/// Steps that wait for the thread: a disk that hangs for longer costs samples, never memory.
+const MAX_STEPS: usize = 4;
+
+/// Places that are free for requests: a step that is not on disk is lost only if the program is killed.
+const REQUEST_PLACES: usize = 2;
+
+/// The most series of verdicts: those of 100,000 GPUs are about 220,000.
+const MAX_SERIES: usize = 1_000_000;
+
+/// The most series of level `screens`, of about 250 bytes each: those of 100,000 GPUs are about four million.
+const MAX_SCREEN_SERIES: usize = 5_000_000;
+
+/// The time between two samples of the metrics that have history, in milliseconds.
+const SCREENS_EVERY_MS: i64 = 60_000;
 
 /// Hands steps to the thread of the store, which ends when this value is dropped.
 #[derive(Debug)]
 pub struct StoreWriter {
-    steps: mpsc::Sender<StoreStep>,
+    steps: mpsc::Sender<StepOutput>,
     status: watch::Receiver<StoreStatus>,
     interval: Duration,
     labels: Vec<(String, String)>,
     last: Option<UnixMs>,
-    /// Samples of steps that the thread had no room for.
+    /// The series; none while a step is filled.
+    window: Option<SeriesWindow>,
+    level: StoreLevel,
+    screens: Option<SeriesWindow>,
+    /// The last minute with samples of level `screens`.
+    last_minute: Option<i64>,
+    /// Whether steps are kept on disk.
+    is_recorded: bool,
+    /// Samples of requests that the thread had no room for.
     skipped: u64,
 }
 
@@ -62,8 +84,19 @@ impl StoreWriter {
             runtime.shutdown_background();
         };
         thread::Builder::new().name("store".to_owned()).spawn(run).map_err(StoreError::Thread)?;
-        let (last, skipped) = (None, 0);
-        Ok(Self { steps, status, interval: options.interval, labels, last, skipped })
+        Ok(Self {
+            steps,
+            status,
+            interval: options.interval,
+            labels,
+            last: None,
+            window: None,
+            level: options.level,
+            screens: None,
+            last_minute: None,
+            is_recorded: options.backlog_folder.is_some(),
+            skipped: 0,
+        })
     }
 
     /// State of the writer, updated with each step and answer.
@@ -83,7 +116,16 @@ impl StoreWriter {
             return None;
         }
         self.last = Some(instant);
-        Some(StoreStep::new(instant, self.labels.clone()))
+        let new_window = || SeriesWindow::new(self.labels.clone(), STEPS, MAX_SERIES);
+        let window = self.window.take().unwrap_or_else(new_window);
+        let minute = instant.0.div_euclid(SCREENS_EVERY_MS);
+        let is_due = self.level == StoreLevel::Screens && self.last_minute != Some(minute);
+        let screens = is_due.then(|| {
+            self.last_minute = Some(minute);
+            let new_window = || SeriesWindow::new(self.labels.clone(), 1, MAX_SCREEN_SERIES);
+            self.screens.take().unwrap_or_else(new_window)
+        });
+        Some(StoreStep { at: instant, window, screens, is_recorded: self.is_recorded })
     }
 
     /// Whether the thread has taken all steps that were handed over.
@@ -91,12 +133,33 @@ impl StoreWriter {
         self.steps.capacity() == MAX_STEPS
     }
 
-    /// Hands over a step. Never waits: a step that the thread has no room for is counted.
-    pub fn send_step(&mut self, mut step: StoreStep) {
-        step.left_out += std::mem::take(&mut self.skipped);
-        if let Err(error) = self.steps.try_send(step) {
-            let step = error.into_inner();
-            self.skipped = step.left_out + step.len() as u64;
+    /// Whether the free places are for requests.
+    fn is_busy(&self) -> bool {
+        self.steps.capacity() <= REQUEST_PLACES
+    }
+
+    /// Hands over a step. Never waits: samples of requests that the thread has no room for are counted.
+    pub fn send_step(&mut self, step: StoreStepOutput) {
+        let StoreStepOutput { mut window, screens, mut output } = step;
+        if self.is_busy() && output.record.take().is_some() {
+            // Its samples are in the requests of the window all the same.
+            window.forget_records();
+        }
+        self.window = Some(window);
+        if screens.as_ref().is_some_and(|screens| screens.series_count() == 0) {
+            // No node has been read yet: the next step is due again.
+            self.last_minute = None;
+        }
+        self.screens = screens.or(self.screens.take());
+        output.left_out += std::mem::take(&mut self.skipped);
+        let is_empty = output.record.is_none() && output.request_count() == 0;
+        if is_empty && self.is_busy() {
+            self.skipped = output.left_out;
+            return;
+        }
+        if let Err(error) = self.steps.try_send(output) {
+            let output = error.into_inner();
+            self.skipped = output.left_out + output.sample_count();
         }
     }
 }
@@ -105,11 +168,22 @@ impl StoreWriter {
 mod tests {
     use super::*;
 
-    fn writer_of(interval: Duration) -> (StoreWriter, mpsc::Receiver<StoreStep>) {
+    fn writer_of(interval: Duration) -> (StoreWriter, mpsc::Receiver<StepOutput>) {
         let (steps, receiver) = mpsc::channel(MAX_STEPS);
         let (_, status) = watch::channel(StoreStatus::default());
-        let writer =
-            StoreWriter { steps, status, interval, labels: Vec::new(), last: None, skipped: 0 };
+        let writer = StoreWriter {
+            steps,
+            status,
+            interval,
+            labels: Vec::new(),
+            last: None,
+            window: None,
+            level: StoreLevel::Screens,
+            screens: None,
+            last_minute: None,
+            is_recorded: true,
+            skipped: 0,
+        };
         (writer, receiver)
     }
 
@@ -134,17 +208,47 @@ mod tests {
         assert_eq!(instants, [105_000, 120_000], "another run may have written 90,000");
     }
 
+    /// While the thread takes nothing, no step is written to disk, and the requests beyond the places for them are counted.
+    /// Once a minute, at the same instant whoever writes, and a window of their own: none waits for three others.
+    #[test]
+    fn metrics_with_history_are_written_once_a_minute() {
+        let (mut writer, mut steps) = writer_of(Duration::from_secs(15));
+        assert!(writer.begin_step(UnixMs(100_000), UnixMs(100_000)).is_none());
+        let mut samples = Vec::new();
+        for number in 6..=16 {
+            let at = UnixMs(number * 15_000);
+            let mut step = writer.begin_step(at, at).unwrap();
+            step.push_sample("a", &[], 1.0);
+            // Nothing is known at first.
+            if number > 7 {
+                step.push_screen_sample("b", &[], 1.0);
+            }
+            writer.send_step(step.encode());
+            let output = steps.try_recv().unwrap();
+            let newest = output.screen_requests.iter().map(|request| request.newest.0 / 15_000);
+            samples.extend(newest);
+        }
+        assert_eq!(samples, [8, 12, 16], "the first one with a value, then each full minute");
+    }
+
     #[test]
     fn steps_without_room_are_counted_in_the_next_one() {
-        let (mut writer, mut steps) = writer_of(Duration::from_secs(15));
-        for at in 1..=4 {
-            let mut step = StoreStep::new(UnixMs(at), Vec::new());
-            step.push_sample("a", &[], 1.0);
-            writer.send_step(step);
-        }
-        assert_eq!(steps.try_recv().unwrap().at, UnixMs(1));
-        writer.send_step(StoreStep::new(UnixMs(5), Vec::new()));
-        assert_eq!(steps.try_recv().unwrap().at, UnixMs(2));
-        assert_eq!(steps.try_recv().unwrap().left_out, 2);
+        let (mut writer, mut steps) = writer_of(Duration::from_millis(1));
+        assert!(writer.begin_step(UnixMs(0), UnixMs(0)).is_none());
+        let mut send = |numbers: std::ops::RangeInclusive<i64>| {
+            for at in numbers {
+                let mut step = writer.begin_step(UnixMs(at), UnixMs(at)).unwrap();
+                step.push_sample("a", &[], 1.0);
+                writer.send_step(step.encode());
+            }
+        };
+        send(1..=16);
+        let taken: Vec<StepOutput> = std::iter::from_fn(|| steps.try_recv().ok()).collect();
+        let kept: Vec<(bool, usize)> =
+            taken.iter().map(|step| (step.record.is_some(), step.request_count())).collect();
+        assert_eq!(kept, [(true, 0), (true, 0), (false, 1), (false, 1)]);
+        send(17..=17);
+        let next = steps.try_recv().unwrap();
+        assert_eq!((next.left_out, next.record.is_some()), (8, true));
     }
 }

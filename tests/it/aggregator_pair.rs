@@ -9,9 +9,10 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Output},
-    time::Instant,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use gaunt_schema::UnixMs;
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -19,11 +20,12 @@ use tempfile::TempDir;
 use crate::{
     acknowledgement_access::{FINDING, fetch_json, wait_for_finding},
     alerting_end_to_end::{
-        FourPortNode, expected_notification, fetch_alerts, next, serve_webhook, start_alertmanager,
+        FourPortNode, expected_notification, fetch_alerts, next, serve_webhook, spawn_alertmanager,
+        start_alertmanager,
     },
     binaries::program_path,
     pty::TestPty,
-    test_process::{TestProcess, free_port, get, run_gaunt, wait_for},
+    test_process::{DEADLINE, TestProcess, debian_program, free_port, get, run_gaunt, wait_for},
 };
 
 /// The settings of two aggregators that name each other.
@@ -40,11 +42,12 @@ impl AggregatorPair {
         fs::write(&token, "correct-horse-battery-staple").unwrap();
         fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
         let addresses = [(); 2].map(|()| format!("127.0.0.1:{}", free_port()));
-        for (name, own, peer) in [("a", 0, 1), ("b", 1, 0)] {
-            let (own, peer) = (&addresses[own], &addresses[peer]);
+        // One list for both: each leaves itself out.
+        let peers = addresses.each_ref().map(|address| format!("http://{address}"));
+        for (name, own) in ["a", "b"].into_iter().zip(&addresses) {
             let settings = format!(
                 "[cluster]\nname = \"hall\"\n[gather]\nperiod = \"500ms\"\n[serve]\nlisten = \
-                 \"{own}\"\ntoken_file = \"token\"\n[serve.peers]\nurls = [\"http://{peer}\"]\n{others}"
+                 \"{own}\"\ntoken_file = \"token\"\n[serve.peers]\nurls = {peers:?}\n{others}"
             );
             fs::write(folder.path().join(format!("{name}.toml")), settings).unwrap();
         }
@@ -222,6 +225,66 @@ fn client_moves_from_an_aggregator_that_hangs() {
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr.contains(&format!("{silent} and {address} unreachable")), "{stderr}");
     drop(hung);
+}
+
+/// What makes "one page" possible, of a real Alertmanager: alerts with equal labels are one, whatever else differs, and
+/// one that nobody posts as resolved is not notified again. Resolved by one and open at the other it would be: therefore
+/// an aggregator posts that an alert has ended only when its peers said that they do not post it.
+#[test]
+fn alertmanager_counts_equal_labels_of_two_senders_once() {
+    let manager = format!("127.0.0.1:{}", free_port());
+    let (hook, posted) = serve_webhook();
+    let (manager_running, folder) = spawn_alertmanager(&hook, &manager, None);
+    drop(manager_running);
+    // The shipped file waits for a minute between two notifications of a group.
+    let config = folder.path().join("alertmanager.yml");
+    let text = fs::read_to_string(&config).unwrap();
+    let text = text.replace("group_wait: 15s", "group_wait: 1s");
+    fs::write(&config, text.replace("group_interval: 1m", "group_interval: 1s")).unwrap();
+    let mut command = debian_program("prometheus-alertmanager");
+    let _running = TestProcess::start_command(
+        command
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.path={}", folder.path().join("data").display()))
+            .arg(format!("--web.listen-address={manager}"))
+            .arg("--cluster.listen-address="),
+    );
+    wait_for("Alertmanager", || get(&manager, "/-/ready").filter(|(status, _)| *status == 200));
+    let post = |sender: &str, since: i64, ends: i64| {
+        let [starts, ends] = [since, ends].map(|seconds| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
+            UnixMs(now + seconds * 1_000).to_rfc3339()
+        });
+        let alert = serde_json::json!([{
+            "labels": {"alertname": "GauntPortDown", "severity": "critical", "layer": "finding",
+                       "id": "port_down/gpu003/mlx5_1/1", "node": "gpu003", "cluster": "hall"},
+            "annotations": {"summary": format!("as {sender} sees it")},
+            "startsAt": starts, "endsAt": ends,
+        }]);
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-f", "-H", "Content-Type: application/json", "-d", &alert.to_string()]);
+        let sent = curl.arg(format!("http://{manager}/api/v2/alerts")).output().unwrap();
+        assert!(sent.status.success(), "{sent:?}");
+    };
+    post("one", -30, 240);
+    let (path, first) = posted.recv_timeout(DEADLINE).unwrap();
+    assert_eq!((&*path, &first["status"]), ("/page", &"firing".into()));
+    // The other one has another text and another start; then one of them no longer posts it.
+    for turn in 0..3 {
+        post("the other", -90 + turn, 240);
+        let again = posted.recv_timeout(Duration::from_secs(2));
+        assert!(again.is_err(), "a second notification: {again:?}");
+    }
+    let shown = get(&manager, "/api/v2/alerts").unwrap().1;
+    assert_eq!(shown.matches("\"fingerprint\"").count(), 1, "{shown}");
+    assert!(shown.contains("as the other sees it"), "the newest text is shown: {shown}");
+    // The danger: an end from one while the other goes on is an end and a second page.
+    post("one", -30, 0);
+    let (_, ended) = posted.recv_timeout(DEADLINE).unwrap();
+    assert_eq!(ended["status"], "resolved");
+    post("the other", -90, 240);
+    let (_, second) = posted.recv_timeout(DEADLINE).unwrap();
+    assert_eq!(second["status"], "firing", "what the rule for resolved alerts prevents");
 }
 
 #[test]

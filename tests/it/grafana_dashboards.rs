@@ -132,6 +132,14 @@ fn dashboard_queries(name: &str, dashboard: &Value) -> Vec<DashboardQuery> {
     queries
 }
 
+/// The expressions of all panels.
+pub(crate) fn panel_expressions() -> Vec<String> {
+    let dashboards = read_dashboards();
+    let queries =
+        dashboards.iter().flat_map(|(name, dashboard)| dashboard_queries(name, dashboard));
+    queries.map(|query| query.query).collect()
+}
+
 /// A query as Grafana sends it with every variable set to all.
 fn fill_variables(query: &str) -> String {
     let mut query = query.to_owned();

@@ -30,9 +30,9 @@ fn manifests_of_kind<'a>(manifests: &'a [Value], kind: &'a str) -> impl Iterator
     manifests.iter().filter(move |manifest| manifest["kind"] == kind)
 }
 
-/// The pods of deployments and daemon sets.
+/// The pods of stateful and daemon sets.
 fn pod_templates(manifests: &[Value]) -> Vec<&Value> {
-    ["Deployment", "DaemonSet"]
+    ["StatefulSet", "DaemonSet"]
         .iter()
         .flat_map(|kind| manifests_of_kind(manifests, kind))
         .map(|owner| &owner["spec"]["template"])
@@ -68,7 +68,7 @@ fn selectors_and_ports_of_manifests_meet_a_pod() {
                     let ports = &spec["ingress"][0]["ports"][0]["port"];
                     (&spec["podSelector"]["matchLabels"], vec![ports])
                 }
-                "Deployment" | "DaemonSet" | "PodDisruptionBudget" => {
+                "StatefulSet" | "DaemonSet" | "PodDisruptionBudget" => {
                     (&spec["selector"]["matchLabels"], Vec::new())
                 }
                 _ => continue,
@@ -119,8 +119,8 @@ fn settings_of_manifests_are_accepted_and_name_the_service_of_the_nodes() {
             .unwrap();
         let settings = gaunt::settings::Settings::parse(map, Path::new("gaunt.toml"));
         let settings = settings.unwrap_or_else(|error| panic!("{set}: {error}"));
-        let deployment = manifests_of_kind(&manifests, "Deployment").next().unwrap();
-        let port = &deployment["spec"]["template"]["spec"]["containers"][0]["ports"][0];
+        let aggregators = manifests_of_kind(&manifests, "StatefulSet").next().unwrap();
+        let port = &aggregators["spec"]["template"]["spec"]["containers"][0]["ports"][0];
         assert_eq!(port["containerPort"], settings.listen.port(), "{set}");
         let headless = manifests_of_kind(&manifests, "Service")
             .find(|service| service["spec"]["clusterIP"] == "None")
@@ -130,6 +130,24 @@ fn settings_of_manifests_are_accepted_and_name_the_service_of_the_nodes() {
         let node_port = &headless["spec"]["ports"][0]["port"];
         assert!(map.contains(&format!("\nport = {node_port}\n")), "{set}: {map}");
         assert_eq!(settings.token_file.is_some(), set == "secured", "{set}");
+        // Peers are the pods of the set, at names that its service gives them and that they accept.
+        let service = aggregators["spec"]["serviceName"].as_str().unwrap();
+        let mut services = manifests_of_kind(&manifests, "Service");
+        let service_exists = services.any(|other| {
+            other["metadata"]["name"] == service && other["spec"]["clusterIP"] == "None"
+        });
+        assert!(service_exists, "{set}: {service}");
+        let peers = settings.peers.urls.clone();
+        let name = aggregators["metadata"]["name"].as_str().unwrap();
+        let count =
+            if set == "secured" { aggregators["spec"]["replicas"].as_u64().unwrap() } else { 0 };
+        let expected =
+            (0..count).map(|pod| format!("http://{name}-{pod}.{service}.gaunt.svc:9771"));
+        assert_eq!(peers, expected.collect::<Vec<_>>(), "{set}");
+        for peer in &peers {
+            let host = peer.trim_start_matches("http://").trim_end_matches(":9771");
+            assert!(settings.names.iter().any(|name| name == host), "{set}: {host}");
+        }
     }
 }
 

@@ -61,6 +61,7 @@ mod recording_integrity;
 mod scenario_findings;
 mod sim_program;
 mod snapshot_ask;
+mod store_replicas;
 mod store_writing;
 mod switch_exporters;
 mod systemd_unit;

@@ -66,7 +66,9 @@ impl CrossNodeSetup {
         let mut command =
             probe.probe_command(&["cross-node", "--rounds", "1", "--bytes", "256KiB"]);
         command.args(["--runs", "3", "--busy", "60s", "--within", "60s", "--node", node]);
-        command.arg("--aggregator").arg(&self.address).arg("--token-file").arg(self.token_path());
+        // The first of two aggregators does not answer.
+        command.arg("--aggregator").arg(format!("127.0.0.1:9,{}", self.address));
+        command.arg("--token-file").arg(self.token_path());
         command.arg("--state").arg(probe.file_path("state"));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command

@@ -85,6 +85,14 @@ fn read_rules() -> Vec<Value> {
     groups.flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
 }
 
+/// The expressions of gaunt's own rules.
+pub(crate) fn rule_expressions() -> Vec<String> {
+    let groups = yaml_files("rules/gaunt").into_iter();
+    let groups = groups.flat_map(|(_, file)| file["groups"].as_array().unwrap().clone());
+    let rules = groups.flat_map(|group| group["rules"].as_array().unwrap().clone());
+    rules.map(|rule| rule["expr"].as_str().unwrap().to_owned()).collect()
+}
+
 /// The alerts by name; names are unique.
 pub(crate) fn alert_rules() -> BTreeMap<String, Value> {
     let mut alerts = BTreeMap::new();

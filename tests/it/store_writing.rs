@@ -1,6 +1,11 @@
 //! Verdicts in real stores: Prometheus takes every sample, and VictoriaMetrics those of a killed aggregator.
 
-use std::{fs, process::Command};
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -76,6 +81,28 @@ fn prometheus_stores_the_verdicts() {
     );
 }
 
+/// Requests, and steps of the window that is not full, in the folder of a backlog.
+fn count_steps(folder: &Path) -> (usize, usize) {
+    let (mut requests, mut steps) = (0, 0);
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("rw") => requests += 1,
+            Some("window") => {
+                let bytes = fs::read(&path).unwrap_or_default();
+                let mut rest = bytes.get(4..).unwrap_or_default();
+                while let Some((length, others)) = rest.split_first_chunk::<4>() {
+                    let end = 4 + u32::from_le_bytes(*length) as usize;
+                    let Some(others) = others.get(end..) else { break };
+                    (rest, steps) = (others, steps + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    (requests, steps)
+}
+
 #[test]
 fn samples_of_a_killed_aggregator_arrive_when_the_store_is_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -91,10 +118,13 @@ fn samples_of_a_killed_aggregator_arrive_when_the_store_is_back() {
     });
     let (_, page) = get(&gaunt, "/metrics").unwrap();
     assert!(!page.contains("gaunt_store_failed_requests_total 0\n"), "{page}");
+    let backlog = folder.path().join("state/store");
+    wait_for("a step of the next window", || (count_steps(&backlog).1 > 0).then_some(()));
     killed.send_signal(Signal::KILL);
     drop(killed);
-    let files = fs::read_dir(folder.path().join("state/store")).unwrap().count();
-    assert!(files > 0, "requests and steps are on disk");
+    let (requests, steps) = count_steps(&backlog);
+    assert!(requests > 0 && steps > 0, "{requests} requests and {steps} steps are on disk");
+    let killed_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
 
     let _store = TestProcess::start_command(
         debian_program("victoria-metrics")
@@ -113,5 +143,8 @@ fn samples_of_a_killed_aggregator_arrive_when_the_store_is_back() {
         Some(instants.collect::<Vec<_>>()).filter(|instants| instants.len() >= 8)
     });
     assert!(instants.is_sorted_by(|one, next| one < next), "{instants:?}");
+    // All that was on disk arrives: a kill costs at most the step that was being written.
+    let before = instants.iter().filter(|at| **at < killed_at).count();
+    assert_eq!(before, requests * 4 + steps, "{instants:?}, killed at {killed_at}");
     assert!(instants.iter().all(|at| at % 1_000 == 0), "{instants:?}");
 }

@@ -1,6 +1,7 @@
 //! Cross-node probes: offers this node to the aggregator, measures with the assigned peer, and reports the result.
 
 use std::{
+    cell::Cell,
     fs,
     path::PathBuf,
     thread,
@@ -30,6 +31,9 @@ use crate::{
 /// The aggregator's API path for probes.
 const PATH: &str = "api/gaunt/v1/probe/meeting";
 
+/// The most equal aggregators.
+const MAX_AGGREGATORS: usize = 8;
+
 /// The timeout of one request.
 const DEADLINE: Duration = Duration::from_secs(5);
 
@@ -49,7 +53,7 @@ const PAST: &str = "meetings.json";
 /// The options of cross-node probes.
 #[derive(Clone, Debug)]
 pub struct CrossNodeOptions {
-    /// The URL of the aggregator: `http://HOST:9771`.
+    /// The URL of the aggregator: `http://HOST:9771`; of several equal ones, separated by commas, the first one that answers.
     pub aggregator: String,
     /// The file with the token for probe pairing.
     pub token_file: Option<PathBuf>,
@@ -132,6 +136,8 @@ impl<'a> CrossNodeProber<'a> {
                 host: SanitizedText::new(&self.options.host),
                 tools: self.tools.clone(),
             };
+            // All nodes ask the first aggregator that answers: a pair is made by one of them.
+            self.client.current.set(0);
             match self.client.send_with_retry(&PairingRequest::Free(candidate))? {
                 PairingReply::Wait { millis } => {
                     if self
@@ -277,7 +283,9 @@ impl<'a> CrossNodeProber<'a> {
 struct PairingClient {
     client: Client,
     runtime: Runtime,
-    url: Url,
+    /// The aggregators, and the position of the one that answered last.
+    urls: Vec<Url>,
+    current: Cell<usize>,
     token_file: Option<PathBuf>,
 }
 
@@ -292,16 +300,12 @@ enum PairingSendError {
 impl PairingClient {
     fn new(options: &CrossNodeOptions) -> Result<Self, ProbeExit> {
         let failed = |why: String| ProbeExit::new(ExitKind::Failed, why);
-        let address = &options.aggregator;
-        let with_scheme =
-            if address.contains("://") { address.clone() } else { format!("http://{address}") };
-        let invalid_address =
-            || failed(format!("{address:?} is not an aggregator's address; use http://HOST:9771"));
-        let mut url = Url::parse(&with_scheme).map_err(|_| invalid_address())?;
-        url.path_segments_mut()
-            .map_err(|()| invalid_address())?
-            .pop_if_empty()
-            .extend(PATH.split('/'));
+        let urls = options.aggregator.split(',').map(parse_pairing_url);
+        let urls = urls.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        if urls.len() > MAX_AGGREGATORS {
+            let why = format!("{} aggregators; at most {MAX_AGGREGATORS} are allowed", urls.len());
+            return Err(failed(why));
+        }
         // reqwest needs a crypto provider; one that is installed already is no error.
         drop(ring::default_provider().install_default());
         let client =
@@ -315,27 +319,34 @@ impl PairingClient {
             let why = plain_error::io(&error);
             failed(format!("cannot start the network runtime: {why}; check `ulimit -n`"))
         })?;
-        Ok(Self { client, runtime, url, token_file: options.token_file.clone() })
+        let (current, token_file) = (Cell::new(0), options.token_file.clone());
+        Ok(Self { client, runtime, urls, current, token_file })
     }
 
-    /// Sends a request, and retries it while there is no response.
+    /// Sends a request to the aggregator that answered last, or to the next one that answers, and retries it while none
+    /// does.
     fn send_with_retry(&self, message: &PairingRequest) -> Result<PairingReply, ProbeExit> {
         let mut last = String::new();
         for _ in 0..SILENCES {
-            match self.send_request(message) {
-                Ok(reply) => return Ok(reply),
-                Err(PairingSendError::Refused(exit)) => return Err(exit),
-                Err(PairingSendError::Unreachable(why)) => last = why,
+            for _ in 0..self.urls.len() {
+                match self.send_request(message) {
+                    Ok(reply) => return Ok(reply),
+                    Err(PairingSendError::Refused(exit)) => return Err(exit),
+                    Err(PairingSendError::Unreachable(why)) => last = why,
+                }
+                self.current.set((self.current.get() + 1) % self.urls.len());
             }
             thread::sleep(SILENT);
         }
         Err(ProbeExit::new(ExitKind::Failed, format!("no response from the aggregator: {last}")))
     }
 
+    /// Sends a request to the aggregator that answered last.
     fn send_request(&self, message: &PairingRequest) -> Result<PairingReply, PairingSendError> {
+        let url = &self.urls[self.current.get()];
         let refused =
             |why: String| PairingSendError::Refused(ProbeExit::new(ExitKind::Failed, why));
-        let mut request = self.client.post(self.url.clone()).json(message);
+        let mut request = self.client.post(url.clone()).json(message);
         if let Some(path) = &self.token_file {
             let token = fs::read_to_string(path).map_err(|error| {
                 refused(format!("cannot read the token in {}: {error}", path.display()))
@@ -343,7 +354,7 @@ impl PairingClient {
             request = request.bearer_auth(token.trim());
         }
         let unreachable = |error: reqwest::Error| {
-            PairingSendError::Unreachable(format!("{}: {}", self.url, plain_error::network(&error)))
+            PairingSendError::Unreachable(format!("{url}: {}", plain_error::network(&error)))
         };
         self.runtime.block_on(async {
             let mut response = request.send().await.map_err(unreachable)?;
@@ -352,31 +363,40 @@ impl PairingClient {
             while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
                 body.extend_from_slice(&chunk);
                 if body.len() > MAX_REPLY {
-                    return Err(refused(format!("{} sent more than {MAX_REPLY} bytes", self.url)));
+                    return Err(refused(format!("{url} sent more than {MAX_REPLY} bytes")));
                 }
             }
             match status {
                 StatusCode::OK => serde_json::from_slice(&body).map_err(|error| {
                     refused(format!(
-                        "{} sent an invalid reply: {}; check that it runs the same version",
-                        self.url,
+                        "{url} sent an invalid reply: {}; check that it runs the same version",
                         plain_error::json(&error)
                     ))
                 }),
                 status if status.is_server_error() => {
-                    Err(PairingSendError::Unreachable(format!("{} returned {status}", self.url)))
+                    Err(PairingSendError::Unreachable(format!("{url} returned {status}")))
                 }
                 status => {
                     let text = String::from_utf8_lossy(&body);
                     let text = text.chars().take(300).collect::<String>();
                     Err(refused(format!(
-                        "{} refused the request with {status}: {text}; check --token-file",
-                        self.url
+                        "{url} refused the request with {status}: {text}; check --token-file"
                     )))
                 }
             }
         })
     }
+}
+
+/// The URL of the pairing API of an aggregator.
+fn parse_pairing_url(address: &str) -> Result<Url, String> {
+    let address = address.trim();
+    let invalid = || format!("{address:?} is not an aggregator's address; use http://HOST:9771");
+    let with_scheme =
+        if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
+    let mut url = Url::parse(&with_scheme).map_err(|_| invalid())?;
+    url.path_segments_mut().map_err(|()| invalid())?.pop_if_empty().extend(PATH.split('/'));
+    Ok(url)
 }
 
 fn unexpected_reply() -> ProbeExit {

@@ -185,7 +185,7 @@ impl AutoArguments {
 /// Measurements between nodes.
 #[derive(Args)]
 pub(crate) struct CrossNodeArguments {
-    /// Aggregator that pairs nodes, such as http://HOST:9771
+    /// Aggregator that pairs nodes, such as http://HOST:9771; of several, separated by commas, the first one that answers
     #[arg(long, value_name = "URL")]
     aggregator: String,
     /// File with the aggregator's token, which pairing requires

@@ -4,7 +4,7 @@ use gaunt_api::{FindingAction, FindingCommand, PeerAction, PeerCommand, PeerOutc
 use gaunt_schema::Severity;
 
 use super::*;
-use crate::{PeerSnapshot, PersistedState};
+use crate::{MAX_PEER_PAST, PeerSnapshot, PersistedState, RecordedPast};
 
 const PORT: &str = "port_down/gpu006/mlx5_3/1";
 
@@ -124,8 +124,9 @@ fn acknowledgement_of_a_lower_severity_lapses_at_the_other_too() {
 /// What an aggregator sends to a peer that starts.
 fn snapshot_of(run: &EngineTestRun) -> PeerSnapshot {
     let state = run.engine.persisted_state().unwrap();
-    PeerSnapshot::unpack(&PeerSnapshot::pack_state(&state, state.saved_at.unwrap()).unwrap())
-        .unwrap()
+    let past = run.engine.recorded_past(MAX_PEER_PAST);
+    let packed = PeerSnapshot::pack_state(&state, &past, state.saved_at.unwrap()).unwrap();
+    PeerSnapshot::unpack(&packed).unwrap()
 }
 
 #[test]
@@ -154,6 +155,29 @@ fn new_aggregator_takes_over_findings_actions_and_baselines() {
     assert_eq!(taken, open);
     assert_eq!(acknowledged_by(&mut other).as_deref(), Some("alice"));
     assert_eq!(other.engine.actions_to_pass(), one.engine.actions_to_pass());
+}
+
+/// What the peer saw in the last quarter of an hour is known at once, also of what has not been read yet.
+#[test]
+fn new_aggregator_has_the_history_of_its_peer() {
+    let mut one = run_until_open(1_000);
+    let past = snapshot_of(&one).take_past();
+    let mut other = EngineTestRun::with_period(10, "demo", 32, 7);
+    let options = other.engine.options.clone();
+    other.engine = Engine::from_peer(options, PersistedState::default()).recalling_past(&past);
+    other.second = one.second;
+    for run in [&mut one, &mut other] {
+        run.step_period();
+    }
+    let question = "history?metric=sm&filter=node=gpu006 and gpu=3&points=90";
+    let question = Question::parse_line(question, &[]).unwrap();
+    let [before, taken] = [&one, &other].map(|run| match run.engine.answer_question(&question) {
+        Answer::History(history) => history.mean.clone(),
+        answer => panic!("no history: {answer:?}"),
+    });
+    let known = |points: &[Option<f32>]| points.iter().filter(|point| point.is_some()).count();
+    assert!(known(&before) >= 85, "{before:?}");
+    assert!(known(&taken) + 1 >= known(&before), "{taken:?}");
 }
 
 #[test]
@@ -185,7 +209,7 @@ fn restarted_aggregator_takes_what_its_peer_knows_better() {
 #[test]
 fn peer_snapshot_that_cannot_be_read_is_refused_with_the_next_step() {
     let state = run_until_open(20).engine.persisted_state().unwrap();
-    let whole = PeerSnapshot::pack_state(&state, START).unwrap();
+    let whole = PeerSnapshot::pack_state(&state, &RecordedPast::default(), START).unwrap();
     assert!(PeerSnapshot::unpack(&whole).is_ok());
     for wrong in [&whole[..whole.len() / 2], b"{}", b""] {
         let why = PeerSnapshot::unpack(wrong).unwrap_err();

@@ -14,7 +14,7 @@ impl FindingSnapshot {
         let own = self.findings.into_iter().map(|record| (record.finding.id.clone(), record));
         let mut joined: BTreeMap<String, FindingRecord> = own.collect();
         let mut open = joined.values().filter(|record| is_open(record)).count();
-        for record in peer.findings {
+        for mut record in peer.findings {
             let known = joined.get(&record.finding.id);
             let was_open = known.is_some_and(is_open);
             let is_newer = known.is_none_or(|known| match (is_open(known), is_open(&record)) {
@@ -29,6 +29,10 @@ impl FindingSnapshot {
             let opens = is_open(&record) && !was_open;
             if !is_newer || opens && open >= MAX_OPEN {
                 continue;
+            }
+            if let Some(known) = known.filter(|_| was_open) {
+                // It is one episode: if it opens again soon, what was done about it here still holds.
+                record.finding.life.opened = known.finding.life.opened;
             }
             open = open + usize::from(opens) - usize::from(was_open && !is_open(&record));
             joined.insert(record.finding.id.clone(), record);

@@ -17,7 +17,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use gaunt_schema::{SanitizedText, UnixMs};
 use gaunt_scrape::ServerAccess;
-use gaunt_store::{BACKLOG_BYTES, INTERVAL, StoreOptions, StoreStep, StoreWriter};
+use gaunt_store::{BACKLOG_BYTES, INTERVAL, StoreLevel, StoreOptions, StoreStep, StoreWriter};
 use serde_json::json;
 
 use crate::cpu_clock::process_cpu_time;
@@ -126,6 +126,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 fn start_writer(url: &str, folder: Option<&std::path::Path>) -> anyhow::Result<StoreWriter> {
     let mut writer = StoreWriter::start_thread(StoreOptions {
         url: url.to_owned(),
+        level: StoreLevel::Verdicts,
         interval: INTERVAL,
         replica_label: None,
         replica: String::new(),
@@ -191,7 +192,7 @@ fn send_steps(
         fill_step(&mut step, gpus, number);
         samples += step.len() as u64;
         let handed = Instant::now();
-        writer.send_step(step);
+        writer.send_step(step.encode());
         late += usize::from(handed.elapsed() > LATE);
         while !writer.is_idle() {
             thread::sleep(Duration::from_millis(1));
