@@ -221,9 +221,13 @@ async fn reload_settings(
 ) {
     let is_scraping = matches!(feed.targets, TargetFeed::Scraped(_));
     let reload = reload.clone();
-    let reloaded = read_in_time(move || reload()).await.map_err(anyhow::Error::from).flatten();
-    let reloaded = reloaded.and_then(|(scraping, roles)| {
+    let read = move || {
+        let (scraping, roles) = reload()?;
         roles.check_files()?;
+        anyhow::Ok((scraping, roles))
+    };
+    let reloaded = read_in_time(read).await.map_err(anyhow::Error::from).flatten();
+    let reloaded = reloaded.and_then(|(scraping, roles)| {
         scraping.plan.check_lists()?;
         anyhow::ensure!(!is_scraping || !scraping.plan.is_empty(), "no targets");
         scraping.alerting.as_ref().map(alert::check_servers).transpose()?;
