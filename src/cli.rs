@@ -4,6 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
 
+mod ack_arguments;
+mod bundle_arguments;
 mod byte_size;
 mod certs_arguments;
 mod command_line;
@@ -14,6 +16,8 @@ mod prometheus_arguments;
 mod target_sources;
 mod time_span;
 
+pub use ack_arguments::AckArguments;
+pub use bundle_arguments::BundleArguments;
 pub use byte_size::{SizeError, parse_size};
 pub use certs_arguments::CertsArguments;
 pub use command_line::{build_command, parse};
@@ -73,7 +77,8 @@ pub struct GauntArguments {
     /// Data source of the console.
     #[command(flatten)]
     pub view: ViewArguments,
-    /// Restricted mode: the console writes no file but its preferences, runs no program, opens no other aggregator.
+    /// Restricted mode: the console writes no file but its preferences, runs no program, opens no other aggregator, and
+    /// takes no token from GAUNT_TOKEN.
     #[arg(long)]
     pub restricted: bool,
     /// Log filter, such as `debug` or `gaunt_scrape=trace`; overrides RUST_LOG. Logs go to stderr; while the console is
@@ -121,6 +126,10 @@ pub struct ScrapeArguments {
     /// A Prometheus that is read instead.
     #[command(flatten)]
     pub server: PrometheusArguments,
+    /// CA certificates in PEM with which the aggregator, or the targets of the flags, are verified instead of the
+    /// system's; default for an aggregator: $GAUNT_CA_FILE.
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
     /// Settings file; config/gaunt.toml is a complete sample. Flags override it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -162,6 +171,8 @@ pub enum GauntCommand {
     /// Check which telemetry is missing, and print the next step for each: unjoined exporters, unknown topology, missing
     /// metrics, slow renewal intervals.
     Doctor(DoctorArguments),
+    /// Write one archive with the state of gaunt, without secrets, for whoever helps.
+    SupportBundle(BundleArguments),
     /// Report GPU-hours and energy by state, job, user and GPU model, with lost GPU-hours and cost.
     Report(ReportArguments),
     /// Run the detectors over recorded pages in virtual time; print every finding with its start and end.
@@ -332,6 +343,9 @@ pub struct ExplainArguments {
     /// Aggregator to query; overrides $GAUNT_AGGREGATOR.
     #[arg(long, value_name = "URL", conflicts_with_all = ["from", "topology", "jobs", "period", "prometheus"])]
     pub aggregator: Option<String>,
+    /// CA certificates in PEM with which it is verified; default: $GAUNT_CA_FILE, else the system's.
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
     /// A Prometheus with the finding in its past; the detectors run over it first.
     #[command(flatten)]
     pub server: PrometheusArguments,
@@ -363,34 +377,6 @@ pub struct ExplainArguments {
     /// Output format; markdown for a ticket, html for one page that needs nothing else.
     #[arg(long, value_enum, default_value_t = ExplainFormatArgument::Text)]
     pub format: ExplainFormatArgument,
-}
-
-/// Options of `ack`.
-#[derive(Args, Clone, Debug)]
-pub struct AckArguments {
-    /// Finding id, or a part of it that is unique among open findings.
-    pub finding: String,
-    /// Note, such as the action taken, a deadline or a ticket.
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    pub note: String,
-    /// Withdraw the acknowledgement.
-    #[arg(long, conflicts_with = "note")]
-    pub withdraw: bool,
-    /// Make the present level the baseline of all that the finding names, and close it, because the job has changed.
-    #[arg(long, conflicts_with = "withdraw")]
-    pub accept: bool,
-    /// User name; default: $USER.
-    #[arg(long, value_name = "NAME")]
-    pub by: Option<String>,
-    /// Aggregator to query; overrides $GAUNT_AGGREGATOR.
-    #[arg(long, value_name = "URL")]
-    pub aggregator: Option<String>,
-    /// Settings file with the aggregator address.
-    #[arg(long, value_name = "FILE", conflicts_with = "aggregator")]
-    pub config: Option<PathBuf>,
-    /// File with the aggregator's token; default: the token in GAUNT_TOKEN.
-    #[arg(long, value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
 }
 
 /// Options of `snapshot`.

@@ -28,6 +28,7 @@ use series_setup::SeriesFeed;
 
 pub mod ack_command;
 mod aggregator_address;
+pub mod bundle_command;
 pub mod certs_command;
 pub mod check_command;
 pub mod console_command;
@@ -41,6 +42,7 @@ pub mod judge_command;
 mod local_sampling;
 mod log_filter;
 pub mod metrics_command;
+mod own_certificates;
 mod past_deliveries;
 mod peer_connection;
 pub mod persist_task;
@@ -53,7 +55,9 @@ mod series_setup;
 pub mod serve_command;
 pub mod snapshot_command;
 
-pub use aggregator_address::{AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy};
+pub use aggregator_address::{
+    AGGREGATOR_VARIABLE, AUTHORITIES_VARIABLE, AggregatorAddress, AggregatorNamedBy,
+};
 pub use log_filter::init_logging;
 pub use past_deliveries::PastOptions;
 pub use series_setup::{RECENT, SeriesSetup};
@@ -115,6 +119,19 @@ enum ViewFeed {
 }
 
 impl ViewSource {
+    /// The same without the token of an aggregator: who uses the console then cannot act on findings.
+    #[must_use]
+    pub fn without_token(self) -> Self {
+        match self {
+            Self::Aggregator(address, _) => Self::Aggregator(address, None),
+            Self::ThisBox { options, node, aggregator } => {
+                let aggregator = aggregator.map(|(address, _)| (address, None));
+                Self::ThisBox { options, node, aggregator }
+            }
+            targets @ Self::Targets(_) => targets,
+        }
+    }
+
     /// Resolves a default view: the aggregator on this machine if it answers, else this machine itself. Reports the
     /// choice on standard error unless the console covers it.
     pub(crate) async fn resolve_default(self, reports: bool) -> Self {

@@ -10,17 +10,16 @@ use std::{
 
 use anyhow::Context as _;
 use gaunt::{
-    answer_source::{AggregatorClient, AnswerSource},
     cli::{
         self, ExplainFormatArgument, FormatArgument, GauntArguments, GauntCommand, JudgeArguments,
         ReportFormatArgument, ScrapeArguments, SnapshotFormatArgument, ViewArguments,
     },
     command::{
-        self, AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy, FAILED, RECENT,
-        ScrapingSetup, SeriesSetup, ack_command, certs_command, check_command, console_command,
-        demo_command, doctor_command, explain_command, flight_recorder_command,
-        installation_command, judge_command, metrics_command, replay_command, report_command,
-        serve_command, snapshot_command,
+        self, AGGREGATOR_VARIABLE, AUTHORITIES_VARIABLE, AggregatorAddress, AggregatorNamedBy,
+        FAILED, RECENT, ScrapingSetup, SeriesSetup, ack_command, bundle_command, certs_command,
+        check_command, console_command, demo_command, doctor_command, explain_command,
+        flight_recorder_command, installation_command, judge_command, metrics_command,
+        replay_command, report_command, serve_command, snapshot_command,
     },
     settings::Settings,
     site,
@@ -76,9 +75,6 @@ fn start_command(cli: GauntArguments) -> anyhow::Result<ExitCode> {
         _ => QUIET_LOG,
     };
     command::init_logging(cli.log.as_deref(), default_filter, on_screen)?;
-    if let Some(GauntCommand::Metrics(options)) = cli.command {
-        return metrics_command::run(options.dialects);
-    }
     if let Some(GauntCommand::Judge(options)) = cli.command {
         return run_judge(options);
     }
@@ -89,34 +85,28 @@ fn start_command(cli: GauntArguments) -> anyhow::Result<ExitCode> {
     code
 }
 
-fn create_certificates(options: cli::CertsArguments) -> anyhow::Result<ExitCode> {
-    certs_command::run(&certs_command::CertsOptions {
-        folder: options.folder,
-        servers: options.servers,
-        names: options.names,
-        clients: options.clients,
-        days: options.days,
-        renew: options.renew,
-    })
-}
-
 async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
     match cli.command {
         None => {
             let settings = load_settings(&cli.view.scrape)?;
             let mut options = settings.console.clone();
             options.restricted |= cli.restricted;
-            options.contexts = Some(connect_contexts());
+            options.contexts = Some(console_command::connect_contexts(settings.ca_file.clone()));
+            // A token in the environment is not meant for whoever uses a restricted console.
+            let drops_token = options.restricted && cli.view.token_file.is_none();
             let view = choose_view(cli.view, settings, RECENT).await?;
+            let view = if drops_token { view.without_token() } else { view };
             console_command::run(view, options, snapshot_command::WATCH).await
         }
         Some(GauntCommand::Demo(options)) => run_demo(options).await,
         Some(GauntCommand::Serve(options)) => Box::pin(run_serve(options)).await,
         Some(GauntCommand::Snapshot(options)) => Box::pin(run_snapshot(options)).await,
         Some(GauntCommand::Doctor(options)) => run_doctor(options).await,
+        Some(GauntCommand::SupportBundle(options)) => run_bundle(options).await,
         Some(GauntCommand::Explain(options)) => run_explain(options).await,
         Some(GauntCommand::Ack(options)) => {
-            let settings = Settings::load_file(options.config.as_deref())?;
+            let mut settings = Settings::load_file(options.config.as_deref())?;
+            settings.trust_authorities(options.ca_file);
             ack_command::run(ack_command::AckOptions {
                 finding: options.finding,
                 by: options.by,
@@ -142,7 +132,21 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
             replay_command::run(replay, settings.engine, settings.console).await
         }
         Some(GauntCommand::Judge(options)) => run_judge(options),
-        Some(GauntCommand::Certs(options)) => create_certificates(options),
+        Some(GauntCommand::Certs(cli::CertsArguments {
+            folder,
+            servers,
+            names,
+            clients,
+            days,
+            renew,
+        })) => certs_command::run(&certs_command::CertsOptions {
+            folder,
+            servers,
+            names,
+            clients,
+            days,
+            renew,
+        }),
         Some(GauntCommand::Metrics(options)) => metrics_command::run(options.dialects),
         Some(GauntCommand::CheckConfig(options)) => run_check(options),
         Some(GauntCommand::Completions(options)) => {
@@ -167,22 +171,6 @@ async fn run_demo(arguments: cli::DemoArguments) -> anyhow::Result<ExitCode> {
     demo_command::run(options, settings.engine, settings.console).await
 }
 
-/// Opens the aggregators of the user's file, each with its own token.
-fn connect_contexts() -> gaunt_console::ContextConnection {
-    gaunt_console::ContextConnection::new(|context| {
-        let open = || -> anyhow::Result<AnswerSource> {
-            let token = match &context.token_file {
-                Some(file) => ack_command::read_token(Some(file.clone()))?,
-                None => None,
-            };
-            let client = AggregatorClient::new(&context.aggregator)?.with_token(token);
-            Ok(AnswerSource::Aggregator(client).with_streams())
-        };
-        let source = open().map_err(|error| format!("{error:#}"))?;
-        Ok(std::sync::Arc::new(source))
-    })
-}
-
 async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
     let mut settings = load_settings(&options.scrape)?;
     let series = open_series(&options.scrape, &mut settings, RECENT).await?;
@@ -193,19 +181,22 @@ async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
         listen,
         names,
         state_folder: options.state.or(settings.state_folder.take()),
-        token_file: options.token_file.or(settings.token_file.take()),
+        roles: settings.role_options(options.token_file.as_deref()),
         web_config: options.web_config.or(settings.web_config.take()),
+        client_certificates: settings.client_certificates(),
         audit_file: settings.audit_file.take(),
         store: None,
-        peers: None,
+        peers: settings.peer_options(options.token_file.as_deref())?,
     };
-    serve_options.peers = settings.peer_options(serve_options.token_file.as_deref())?;
     serve_options.store =
         settings.store_options(options.store, serve_options.state_folder.as_deref());
-    let flags = options.scrape.clone();
-    let reload = move || build_checked_setup(&flags, self::load_settings(&flags)?);
     let mut scraping = build_scraping_setup(&options.scrape, settings)?;
     scraping.series = series;
+    let reload = move || {
+        let settings = load_settings(&options.scrape)?;
+        let roles = settings.role_options(options.token_file.as_deref());
+        Ok((build_checked_setup(&options.scrape, settings)?, roles))
+    };
     Box::pin(serve_command::run(scraping, serve_options, Arc::new(reload))).await
 }
 
@@ -238,6 +229,14 @@ async fn run_doctor(options: cli::DoctorArguments) -> anyhow::Result<ExitCode> {
     Box::pin(doctor_command::run(view, doctor_options)).await
 }
 
+async fn run_bundle(options: cli::BundleArguments) -> anyhow::Result<ExitCode> {
+    let cli::BundleArguments { view, file, settings, watch } = options;
+    let loaded = load_settings(&view.scrape)?;
+    let view = choose_view(view, loaded, RECENT).await?;
+    Box::pin(bundle_command::run(view, bundle_command::BundleOptions { file, settings, watch }))
+        .await
+}
+
 async fn run_record(options: cli::RecordArguments) -> anyhow::Result<ExitCode> {
     let settings = load_settings(&options.scrape)?;
     let record_options = recording_options(&options, settings.period);
@@ -266,7 +265,8 @@ fn recording_options(options: &cli::RecordArguments, period: Duration) -> record
 }
 
 async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode> {
-    let settings = Settings::load_file(options.config.as_deref())?;
+    let mut settings = Settings::load_file(options.config.as_deref())?;
+    settings.trust_authorities(options.ca_file);
     let json = options.format == ExplainFormatArgument::Json;
     if let Some(folder) = options.flight_recorder {
         let plain = [ExplainFormatArgument::Text, ExplainFormatArgument::Json];
@@ -314,14 +314,7 @@ async fn report_options(
     options: cli::ReportArguments,
 ) -> anyhow::Result<report_command::ReportOptions> {
     let settings = load_settings(&options.view.scrape)?;
-    let mut prices = settings.prices.clone();
-    let model_prices = options.price.iter().filter_map(|(model, price)| {
-        model.clone().map(|model| report_command::GpuModelPrice { model, per_gpu_hour: *price })
-    });
-    prices.by_model.splice(0..0, model_prices);
-    let default_price = options.price.iter().find(|(model, _)| model.is_none());
-    prices.default = default_price.map(|(_, price)| *price).or(prices.default);
-    prices.currency = options.currency.unwrap_or(prices.currency);
+    let prices = settings.prices.clone().with_flags(options.price, options.currency);
     let co2_kg_per_kwh = options.co2.or(settings.co2_kg_per_kwh);
     let scope = match options.from {
         Some(folder) => report_command::ReportScope::Recording(folder, Box::new(settings.engine)),
@@ -406,6 +399,7 @@ fn load_settings(flags: &ScrapeArguments) -> anyhow::Result<Settings> {
     if let Some(period) = flags.period {
         settings.set_period(period);
     }
+    settings.trust_authorities(flags.ca_file.clone());
     Ok(settings)
 }
 
@@ -445,9 +439,9 @@ fn run_check(options: cli::CheckArguments) -> anyhow::Result<ExitCode> {
     };
     check_command::run(&files, |path| {
         let settings = Settings::load_file(Some(path)).map_err(|error| error.to_string())?;
-        let plan = settings.scrape_plan();
-        let (site, token_file) = (settings.site, settings.token_file);
-        Ok(check_command::NamedFiles { site, token_file, plan })
+        let (plan, roles) = (settings.scrape_plan(), settings.role_options(None));
+        let (site, web_config) = (settings.site, settings.web_config);
+        Ok(check_command::NamedFiles { site, roles, web_config, plan })
     })
 }
 
@@ -455,6 +449,7 @@ fn run_check(options: cli::CheckArguments) -> anyhow::Result<ExitCode> {
 fn choose_aggregator(flag: Option<String>, settings: &Settings) -> AggregatorAddress {
     let variable = std::env::var(AGGREGATOR_VARIABLE).ok();
     AggregatorAddress::choose_address(flag, variable, settings.aggregator.clone())
+        .with_authorities(settings.ca_file.clone(), std::env::var_os(AUTHORITIES_VARIABLE))
 }
 
 /// Resolves the source of a console or snapshot: the aggregator of the flag, else the targets of the flags, else an

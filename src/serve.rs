@@ -34,6 +34,7 @@ use crate::answer_source::AnswerSource;
 use gaunt_engine::EngineHandle;
 use gaunt_store::{StoreStatus, StoreWriter};
 
+mod access_roles;
 mod acknowledge;
 mod answer_streams;
 mod api_responses;
@@ -45,23 +46,23 @@ mod health_endpoints;
 mod json_api;
 mod negotiated_page;
 mod pairing_endpoint;
+mod peer_address;
 mod peer_endpoints;
 mod peer_service;
 mod recording_endpoint;
 mod request_guard;
 mod service_discovery;
-mod write_token;
 
-use acknowledge::PeerAddress;
+use access_roles::AccessRoles;
+pub use access_roles::{RoleOptions, TokenFileError, TokenOptions, TrustedProxy, check_token_file};
 use answer_streams::StreamHub;
 pub use api_state::RecordingFollowFn;
 use api_state::{ApiState, OverviewCache};
 use audit_log::AuditLog;
 pub use audit_log::AuditLogError;
+use peer_address::PeerAddress;
 use peer_service::PeerService;
 use request_guard::{RequestGuard, ReserveConnection, guard_request};
-use write_token::WriteToken;
-pub use write_token::{WriteTokenError, check_token_file};
 
 /// For the consoles, scrapers and dashboards of a whole site, half of them behind one address. A stream has no end, so
 /// that it may last as long as its client reads: a slow client gets fewer changes, one that reads nothing at all is
@@ -100,7 +101,7 @@ pub enum ServeError {
 pub struct AggregatorServer {
     listener: TcpListener,
     names: HostNames,
-    token: WriteToken,
+    roles: AccessRoles,
     access: Option<Arc<WebAccess>>,
     audit: AuditLog,
     recording: Option<RecordingFollowFn>,
@@ -124,7 +125,7 @@ impl AggregatorServer {
         Ok(Self {
             listener,
             names: host_names(&[]),
-            token: WriteToken::default(),
+            roles: AccessRoles::new(watch::channel(Arc::default()).1),
             access: None,
             audit: AuditLog::default(),
             recording: None,
@@ -134,9 +135,10 @@ impl AggregatorServer {
         })
     }
 
-    /// Enables acknowledgements for clients with the token in this file.
-    pub fn with_token_file(self, token_file: &Path) -> Result<Self, WriteTokenError> {
-        Ok(Self { token: WriteToken::from_file(token_file)?, ..self })
+    /// Sets who may do what: always the newest of these options.
+    #[must_use]
+    pub fn with_roles(self, options: watch::Receiver<Arc<RoleOptions>>) -> Self {
+        Self { roles: AccessRoles::new(options), ..self }
     }
 
     /// Sets TLS and who may read.
@@ -190,13 +192,13 @@ impl AggregatorServer {
         let mut admission = ConnectionAdmission::new(self.limits);
         let (stopping, stopped) = watch::channel(false);
         let hub = StreamHub::new(source.clone(), stopped.clone());
-        let (token, audit, recording, store) = (self.token, self.audit, self.recording, self.store);
+        let (roles, audit, recording, store) = (self.roles, self.audit, self.recording, self.store);
         let peers = self.peers;
         let (api_stopped, overview_cache) = (stopped.clone(), OverviewCache::default());
         let state = ApiState {
             source,
             hub,
-            token,
+            roles,
             audit,
             recording,
             store,
@@ -204,7 +206,7 @@ impl AggregatorServer {
             stopped: api_stopped,
             overview_cache,
         };
-        let guard = RequestGuard::new(self.names, self.access.clone(), state.token.clone());
+        let guard = RequestGuard::new(self.names, self.access.clone(), state.roles.clone());
         let (routes, access) = (build_router(state, guard), self.access);
         let mut connections = JoinSet::new();
         tokio::pin!(stop);

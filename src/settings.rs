@@ -1,6 +1,7 @@
 //! Settings: reads the TOML file, rejects invalid values, and fills the options of each module.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -13,6 +14,7 @@ use crate::{
     alert,
     command::report_command::GpuPrices,
     peers::{PeerError, PeerOptions},
+    serve::RoleOptions,
     site,
 };
 use gaunt_engine::record;
@@ -27,6 +29,7 @@ mod alerting;
 mod gather_section;
 mod peers_section;
 mod prometheus_section;
+mod roles_section;
 mod setting_values;
 mod settings_file;
 mod storage;
@@ -86,8 +89,12 @@ pub struct Settings {
     pub web_config: Option<PathBuf>,
     /// File to which `gaunt serve` logs actions as JSON, if set.
     pub audit_file: Option<PathBuf>,
+    /// Who may do what, without the token in that file.
+    pub roles: RoleOptions,
     /// Aggregator to use where neither a flag nor the environment names one.
     pub aggregator: Option<String>,
+    /// CA certificates with which the aggregator is verified, instead of the system's.
+    pub ca_file: Option<PathBuf>,
     /// Console options.
     pub console: gaunt_console::ConsoleOptions,
     /// Quotas of targets.
@@ -163,6 +170,7 @@ impl Settings {
                 alerts: None,
                 peers: None,
                 store: None,
+                certificates: None,
                 says_usual: false,
             },
             period,
@@ -174,7 +182,14 @@ impl Settings {
             web_config: resolve_path(path, &file.serve.web_config),
             audit_file: resolve_path(path, &file.serve.audit_file),
             names: file.serve.names,
+            roles: roles_section::role_options(
+                file.serve.tokens.into_inner(),
+                file.serve.trusted_proxy.map(toml::Spanned::into_inner),
+                file.serve.read_needs_role,
+                path,
+            ),
             aggregator: Some(file.console.aggregator.clone()).filter(|url| !url.is_empty()),
+            ca_file: resolve_path(path, &file.console.ca_file),
             console: file.console.console_options(),
             limits: file.gather.scrape_quotas(),
             removal: file.gather.removal_share(),
@@ -205,19 +220,37 @@ impl Settings {
         (!url.is_empty()).then(|| StoreOptions { url, backlog_folder, ..self.store.clone() })
     }
 
+    /// Who may do what. The token in the file of the flag, else of the settings, permits everything.
+    pub fn role_options(&self, token_flag: Option<&Path>) -> RoleOptions {
+        let token_file = token_flag.or(self.token_file.as_deref());
+        roles_section::with_first_token(self.roles.clone(), token_file)
+    }
+
     /// Peer options, if the settings name any. Unless they name another, the token is that of this aggregator.
     pub fn peer_options(
         &self,
-        token_file: Option<&Path>,
+        token_flag: Option<&Path>,
     ) -> Result<Option<PeerOptions>, PeerError> {
         if self.peers.urls.is_empty() {
             return Ok(None);
         }
+        let token_file = token_flag.or(self.token_file.as_deref());
         let token = token_file.ok_or(PeerError::NoToken)?;
         let mut peers = self.peers.clone();
         let own = || HttpCredentials::Bearer(token.to_path_buf());
         peers.access.credentials.get_or_insert_with(own);
         Ok(Some(peers))
+    }
+
+    /// Files of the client certificates that are presented to targets and servers, each once.
+    pub fn client_certificates(&self) -> Vec<PathBuf> {
+        let groups = self.groups.iter().map(|group| &group.access);
+        let alerting = self.alerting.iter().map(|alerting| &alerting.access);
+        let servers = [&self.peers.access, &self.store.access, &self.prometheus.access];
+        let all = groups.chain(alerting).chain(servers);
+        let certificates = all.filter_map(|access| access.tls.client_certificate.as_ref());
+        let files: BTreeSet<PathBuf> = certificates.map(|(file, _)| file.clone()).collect();
+        files.into_iter().collect()
     }
 
     /// Options of the Prometheus that the flags or the settings name, if any do.
@@ -242,6 +275,16 @@ impl Settings {
             removal: self.removal,
         };
         ScrapePlan { options, groups: self.groups.clone() }
+    }
+
+    /// Overrides the CA certificates by a flag: of the aggregator, and of the targets without a group.
+    pub fn trust_authorities(&mut self, ca_file: Option<PathBuf>) {
+        if let Some(ca_file) = ca_file {
+            if let Some(group) = self.groups.first_mut() {
+                group.access.tls.ca_file = Some(ca_file.clone());
+            }
+            self.ca_file = Some(ca_file);
+        }
     }
 
     /// Overrides the period by a flag. A configured timeout that no longer fits is replaced by the default.

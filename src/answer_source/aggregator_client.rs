@@ -2,7 +2,7 @@
 //!
 //! An address may name several equal aggregators. One is asked until it does not answer; then the next one that does.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, path::Path, sync::Arc};
 
 use gaunt_schema::probe_pairing::{PairingReply, PairingRequest};
 use reqwest::StatusCode;
@@ -63,8 +63,17 @@ impl Drop for LivenessWatch {
 impl AggregatorClient {
     /// Creates a client for `address`: `http://10.0.0.5:9771`, or only `10.0.0.5:9771`; several are separated by commas.
     pub fn new(address: &str) -> Result<Self, AggregatorError> {
+        Self::with_authorities(address, None)
+    }
+
+    /// The same; with a file of CA certificates, these alone are trusted.
+    pub fn with_authorities(
+        address: &str,
+        ca_file: Option<&Path>,
+    ) -> Result<Self, AggregatorError> {
         let single = address.split(',').map(str::trim).filter(|single| !single.is_empty());
-        let connections: Result<Vec<_>, _> = single.map(AggregatorConnection::new).collect();
+        let connect = |single| AggregatorConnection::new(single, ca_file);
+        let connections: Result<Vec<_>, _> = single.map(connect).collect();
         let connections = connections?;
         if connections.is_empty() || connections.len() > MAX_AGGREGATORS {
             return Err(AggregatorError::Address(address.to_owned()));
@@ -125,7 +134,7 @@ impl AggregatorClient {
         Self { _watch: Some(Arc::new(LivenessWatch(watch))), ..client }
     }
 
-    /// The same aggregators, with the token that opens their write API.
+    /// The same aggregators, with the token that each request presents.
     #[must_use]
     pub fn with_token(self, token: Option<String>) -> Self {
         let token: Option<Arc<str>> = token.map(Into::into);

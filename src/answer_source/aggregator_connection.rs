@@ -1,6 +1,6 @@
 //! The HTTP connection to an aggregator: requests below the API base, their limits, and the errors.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use gaunt_schema::{SanitizedText, plain_error};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
@@ -23,7 +23,7 @@ pub(super) struct AggregatorConnection {
     base: Url,
     /// The address for display.
     pub(super) address: Arc<str>,
-    /// The token of its write API, if this process has it.
+    /// The token, if this process has one.
     pub(super) token: Option<Arc<str>>,
 }
 
@@ -102,8 +102,9 @@ impl AggregatorError {
 const SEARCHED: usize = 1 << 20;
 
 impl AggregatorConnection {
-    /// Parses `address`: `http://10.0.0.5:9771`, or only `10.0.0.5:9771`.
-    pub(super) fn new(address: &str) -> Result<Self, AggregatorError> {
+    /// Parses `address`: `http://10.0.0.5:9771`, or only `10.0.0.5:9771`. With a file of CA certificates, these alone are
+    /// trusted instead of the system's.
+    pub(super) fn new(address: &str, ca_file: Option<&Path>) -> Result<Self, AggregatorError> {
         let bad_address = || AggregatorError::Address(address.to_owned());
         let full =
             if address.contains("://") { address.into() } else { format!("http://{address}") };
@@ -113,7 +114,8 @@ impl AggregatorConnection {
         }
         let encrypted = base.scheme() == "https";
         let tls = if encrypted {
-            tls::client_config(&TlsOptions::default())
+            let ca_file = ca_file.map(Path::to_path_buf);
+            tls::client_config(&TlsOptions { ca_file, ..TlsOptions::default() })
         } else {
             tls::plaintext_config()
         };
@@ -165,7 +167,7 @@ impl AggregatorConnection {
         if !parameters.is_empty() {
             url.query_pairs_mut().extend_pairs(parameters);
         }
-        self.send_request(self.client.get(url)).await
+        self.send_request(self.authorize_request(self.client.get(url))).await
     }
 
     /// Sends a request; returns the response, or an error if it is not successful.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub mod access_role;
 pub mod alert_list;
 pub mod answer_table;
 mod csv_text;
@@ -41,6 +42,7 @@ pub mod time_param;
 pub mod usage_report;
 pub mod victim_groups;
 
+pub use access_role::AccessRole;
 pub use alert_list::{AlertLine, AlertList, AlertServer, AlertSilence, AlertState};
 pub use answer_table::{AnswerCells, AnswerColumn, AnswerTable};
 pub use csv_text::csv_line;
@@ -274,6 +276,19 @@ pub enum Refusal {
     /// The request has a wrong token.
     #[error("wrong token: not the aggregator's token")]
     WrongToken,
+    /// The client is known, and may not do this.
+    #[error(
+        "{name} has the role {role}, and this needs {needed}; use another token, or change serve.tokens or \
+         serve.trusted_proxy in the settings of the aggregator"
+    )]
+    RoleTooLow {
+        /// Name of its token, or the user.
+        name: SanitizedText,
+        /// Its role.
+        role: AccessRole,
+        /// The role that the request needs.
+        needed: AccessRole,
+    },
     /// Unknown question.
     #[error("unknown question {ask}; known are {}", known_paths())]
     UnknownQuestion {
@@ -316,7 +331,10 @@ pub enum Refusal {
 impl Refusal {
     /// Whether authorization failed.
     pub fn is_denied(&self) -> bool {
-        matches!(self, Self::WritingOff | Self::NoToken | Self::WrongToken)
+        matches!(
+            self,
+            Self::WritingOff | Self::NoToken | Self::WrongToken | Self::RoleTooLow { .. }
+        )
     }
 
     /// Whether the question can never be answered, whatever the state of the fleet.

@@ -101,7 +101,7 @@ fn generate_openapi() -> Value {
             "securitySchemes": { "token": {
                 "type": "http",
                 "scheme": "bearer",
-                "description": "The token in `serve.token_file`; without one the aggregator is read-only.",
+                "description": "A token with the role that the request needs: that of `serve.token_file`, or one of `serve.tokens`. Without any, nobody can act.",
             } },
         },
     })
@@ -339,7 +339,7 @@ fn action_responses(answers: &mut SchemaGenerator, schema: &Value) -> Value {
         "200": json_response("The state after the action.", schema),
         "400": refusal_response(answers, INVALID),
         "401": refusal_response(answers, "The token is missing or wrong."),
-        "403": refusal_response(answers, "The aggregator is read-only."),
+        "403": refusal_response(answers, "The aggregator has no token, or the client lacks the role."),
         "413": text_response("The body is too large, or the request does not state its length."),
         "503": text_response(BUSY),
     })

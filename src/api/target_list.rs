@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use gaunt_schema::{
-    Dialect, FindingKind, RecordingStatus, RejectionCounts, SanitizedText, ScrapeFailure,
-    SiteFileStatus, TargetSource, UnixMs,
+    CertificateLine, Dialect, FindingKind, RecordingStatus, RejectionCounts, SanitizedText,
+    ScrapeFailure, SiteFileStatus, TargetSource, UnixMs,
 };
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,9 @@ pub struct TargetList {
     /// The store that verdicts are written to, if there is one.
     #[serde(default)]
     pub store: Option<StoreLine>,
+    /// The certificates that the aggregator itself presents.
+    #[serde(default)]
+    pub certificates: Vec<CertificateLine>,
 }
 
 /// Counters since the engine started.

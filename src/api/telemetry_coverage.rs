@@ -63,6 +63,18 @@ pub enum CoverageKind {
     Leaves,
     /// Every GPU in use has a job label.
     JobLabels,
+    /// Every source of targets is read.
+    Sources,
+    /// Every file of topology and jobs is read without errors.
+    SiteFiles,
+    /// The clock of every node is right.
+    Clocks,
+    /// Every gaunt-node has the version of the aggregator.
+    Versions,
+    /// No certificate of an exporter or of the aggregator expires soon.
+    Certificates,
+    /// Every Alertmanager takes alerts.
+    Alertmanagers,
     /// Every other aggregator of the cluster answers.
     Peers,
     /// The store accepts verdicts.
@@ -84,6 +96,12 @@ impl CoverageKind {
             Self::Rails => "rails",
             Self::Leaves => "leaves",
             Self::JobLabels => "job_labels",
+            Self::Sources => "sources",
+            Self::SiteFiles => "site_files",
+            Self::Clocks => "clocks",
+            Self::Versions => "versions",
+            Self::Certificates => "certificates",
+            Self::Alertmanagers => "alertmanagers",
             Self::Peers => "peers",
             Self::Store => "store",
         }

@@ -6,8 +6,9 @@ use std::{
 };
 
 use gaunt_schema::{
-    AbsenceReason, Delivery, DeviceClass, MetricId, Reading, RecordingStatus, SanitizedText,
-    SiteFileStatus, TargetId, TargetSource, UnixMs, catalogue::CATALOGUE, unit::MetricKind,
+    AbsenceReason, CertificateLine, Delivery, DeviceClass, MetricId, Reading, RecordingStatus,
+    SanitizedText, SiteFileStatus, TargetId, TargetSource, UnixMs, catalogue::CATALOGUE,
+    unit::MetricKind,
 };
 
 mod batch_ingest;
@@ -90,6 +91,7 @@ pub struct Cluster {
     sources: Vec<TargetSource>,
     site_files: Vec<SiteFileStatus>,
     recording_status: Option<RecordingStatus>,
+    own_certificates: Vec<CertificateLine>,
     late_share: LateShare,
     /// Targets without a reported attempt, at the last [`Self::advance_to`].
     untried: usize,
@@ -123,6 +125,7 @@ impl Cluster {
             sources: Vec::new(),
             site_files: Vec::new(),
             recording_status: None,
+            own_certificates: Vec::new(),
             late_share: LateShare::default(),
             untried: 0,
             inventory: DeviceInventory::default(),
@@ -191,6 +194,16 @@ impl Cluster {
         for target in &mut self.targets {
             target.extend_deadline(late);
         }
+    }
+
+    /// The certificates that gaunt itself presents.
+    pub fn own_certificates(&self) -> &[CertificateLine] {
+        &self.own_certificates
+    }
+
+    /// Replaces the certificates that gaunt itself presents.
+    pub fn set_own_certificates(&mut self, certificates: Vec<CertificateLine>) {
+        self.own_certificates = certificates;
     }
 
     /// How late gaunt itself was in the last minute.

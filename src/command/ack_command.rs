@@ -5,14 +5,14 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::Context as _;
 use gaunt_schema::SanitizedText;
 
-use super::{AggregatorAddress, explain_command::resolve_finding_id, snapshot_command};
+use super::{
+    AggregatorAddress, aggregator_address::token_from_environment,
+    explain_command::resolve_finding_id, snapshot_command,
+};
 use gaunt_api::{
     Answer, FindingAction, FindingCommand, FindingList, Question,
     finding_action::{MAX_NAME, MAX_NOTE},
 };
-
-/// Environment variable of the token.
-pub const TOKEN_VARIABLE: &str = "GAUNT_TOKEN";
 
 /// The action, the aggregator and the user.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ pub async fn run(options: AckOptions) -> anyhow::Result<ExitCode> {
 /// Reads the token from a file or the environment: a command line is visible to every user of the machine.
 pub fn read_token(file: Option<PathBuf>) -> anyhow::Result<Option<String>> {
     let Some(path) = file else {
-        return Ok(std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty()));
+        return Ok(token_from_environment());
     };
     let text = std::fs::read_to_string(&path);
     let text = text.with_context(|| format!("cannot read the token in {}", path.display()))?;

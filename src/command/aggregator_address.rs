@@ -3,7 +3,9 @@
 //! `--aggregator`, else `$GAUNT_AGGREGATOR`, else `console.aggregator` in the settings, else the one on this machine.
 
 use std::{
+    ffi::OsString,
     io::{self, Write as _},
+    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -16,11 +18,22 @@ use gaunt_api::Question;
 /// Environment variable of the aggregator's address.
 pub const AGGREGATOR_VARIABLE: &str = "GAUNT_AGGREGATOR";
 
+/// Environment variable of a file of CA certificates that aggregators are verified with.
+pub const AUTHORITIES_VARIABLE: &str = "GAUNT_CA_FILE";
+
+/// Environment variable with the aggregator's token.
+const TOKEN_VARIABLE: &str = "GAUNT_TOKEN";
+
 /// The aggregator on this machine.
 const THIS_MACHINE: &str = "http://127.0.0.1:9771";
 
 /// How long the aggregator on this machine may take to answer before it counts as absent.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+/// The token in the environment, if there is one.
+pub(super) fn token_from_environment() -> Option<String> {
+    std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty())
+}
 
 /// Origin of an aggregator's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +55,8 @@ pub struct AggregatorAddress {
     pub url: String,
     /// Where the address comes from.
     pub named_by: AggregatorNamedBy,
+    /// CA certificates that it is verified with, instead of the system's.
+    pub ca_file: Option<PathBuf>,
 }
 
 impl AggregatorAddress {
@@ -59,12 +74,19 @@ impl AggregatorAddress {
         let choice = choice.into_iter().find_map(|(url, by)| Some((url?, by)));
         let (url, named_by) =
             choice.unwrap_or_else(|| (THIS_MACHINE.to_owned(), AggregatorNamedBy::Default));
-        Self { url, named_by }
+        Self { url, named_by, ca_file: None }
+    }
+
+    /// Trusts these CA certificates, else those of the environment's file, else those of the system.
+    #[must_use]
+    pub fn with_authorities(self, ca_file: Option<PathBuf>, variable: Option<OsString>) -> Self {
+        let variable = variable.filter(|path| !path.is_empty()).map(PathBuf::from);
+        Self { ca_file: ca_file.or(variable), ..self }
     }
 
     /// Creates a client for it. A move to another of several equal aggregators is reported on standard error.
     pub fn build_client(&self) -> anyhow::Result<AggregatorClient> {
-        let client = AggregatorClient::new(&self.url).map_err(|error| self.explain_error(error))?;
+        let client = self.open_client().map_err(|error| self.explain_error(error))?;
         Ok(client.with_move_report(Arc::new(|notice| {
             // A closed standard error does not affect the result.
             drop(writeln!(io::stderr(), "gaunt: {notice}"));
@@ -88,9 +110,14 @@ impl AggregatorAddress {
         }
     }
 
+    fn open_client(&self) -> Result<AggregatorClient, AggregatorError> {
+        let client = AggregatorClient::with_authorities(&self.url, self.ca_file.as_deref())?;
+        Ok(client.with_token(token_from_environment()))
+    }
+
     /// Whether an aggregator answers at this address.
     pub(super) async fn is_answering(&self) -> bool {
-        let Ok(aggregator) = AggregatorClient::new(&self.url) else { return false };
+        let Ok(aggregator) = self.open_client() else { return false };
         let answer = timeout(ANSWER_TIME, aggregator.ask_question(&Question::Overview)).await;
         matches!(answer, Ok(Ok(_)))
     }

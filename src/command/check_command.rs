@@ -8,11 +8,14 @@ use std::{
 };
 
 use clap::Parser as _;
-use gaunt_node::{NodeArguments, exporter_settings};
+use gaunt_node::{NodeArguments, exporter_settings, web_access::WebAccess};
 use gaunt_schema::sanitized_text::sanitize_lines;
 
 use super::snapshot_command::print_page;
-use crate::{serve, site};
+use crate::{
+    serve::{self, RoleOptions},
+    site,
+};
 use gaunt_scrape::ScrapePlan;
 
 mod rule_check;
@@ -38,8 +41,10 @@ pub struct CheckPaths {
 pub struct NamedFiles {
     /// Topology and jobs.
     pub site: site::SiteOptions,
-    /// The token of the aggregator.
-    pub token_file: Option<PathBuf>,
+    /// The tokens of the aggregator.
+    pub roles: RoleOptions,
+    /// Its TLS and users.
+    pub web_config: Option<PathBuf>,
     /// The targets with their host lists.
     pub plan: ScrapePlan,
 }
@@ -102,7 +107,7 @@ fn check_files(files: &CheckPaths, read_settings: SettingsReader) -> CheckResult
     result
 }
 
-/// Checks what the settings name: topology, jobs, host lists and the token.
+/// Checks what the settings name: topology, jobs, host lists, tokens, TLS and users.
 fn check_named_files(named: &NamedFiles, result: &mut CheckResult) {
     for path in &named.site.topology {
         check_topology(path, result);
@@ -110,8 +115,11 @@ fn check_named_files(named: &NamedFiles, result: &mut CheckResult) {
     for path in &named.site.jobs {
         result.add(site::read_jobs(path));
     }
-    if let Some(path) = &named.token_file {
-        result.add(serve::check_token_file(path));
+    for token in &named.roles.tokens {
+        result.add(serve::check_token_file(&token.file));
+    }
+    if let Some(path) = &named.web_config {
+        result.add(WebAccess::from_file(path));
     }
     if let Err(error) = named.plan.check_files() {
         result.errors.push(error.to_string());
@@ -139,8 +147,9 @@ mod tests {
 
     fn read_settings(path: &Path) -> Result<NamedFiles, String> {
         let settings = Settings::load_file(Some(path)).map_err(|error| error.to_string())?;
-        let plan = settings.scrape_plan();
-        Ok(NamedFiles { site: settings.site, token_file: settings.token_file, plan })
+        let (plan, roles) = (settings.scrape_plan(), settings.role_options(None));
+        let (site, web_config) = (settings.site, settings.web_config);
+        Ok(NamedFiles { site, roles, web_config, plan })
     }
 
     /// The errors of files with these texts, without their folder.
@@ -209,14 +218,22 @@ mod tests {
 
     #[test]
     fn files_that_the_settings_name_are_checked() {
-        let text = "[serve]\ntoken_file = \"token\"\n[topology]\nfiles = [\"missing.toml\"]\n\
+        let text = "[serve]\ntoken_file = \"token\"\nweb_config = \"web.yml\"\n[topology]\nfiles = [\"missing.toml\"]\n\
                     [jobs]\nfiles = [\"jobs.json\"]\n[gather]\ntargets_files = [\"none.txt\"]\n";
-        let result = check(&[("gaunt.toml", text), ("token", "short"), ("jobs.json", "{")]);
+        let web = "basic_auth_users: { alice: plain }\n";
+        let named = [("token", "short"), ("jobs.json", "{"), ("web.yml", web)];
+        let result = check(&[&[("gaunt.toml", text)], named.as_slice()].concat());
         let errors = result.errors.join("\n");
-        for part in ["every user can read the token", "missing.toml", "jobs.json:1", "none.txt"] {
+        for part in [
+            "every user can read the token",
+            "missing.toml",
+            "jobs.json:1",
+            "none.txt",
+            "the password of \"alice\" is no bcrypt hash",
+        ] {
             assert!(errors.contains(part), "{part} is not in {errors}");
         }
-        assert_eq!(result.errors.len(), 4, "{errors}");
+        assert_eq!(result.errors.len(), 5, "{errors}");
     }
 
     #[test]

@@ -2,12 +2,15 @@
 
 use std::{
     io::{self, IsTerminal as _},
+    path::PathBuf,
     process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 
-use super::{ViewSource, snapshot_command};
-use gaunt_console::ConsoleOptions;
+use super::{ViewSource, ack_command, snapshot_command};
+use crate::answer_source::{AggregatorClient, AnswerSource};
+use gaunt_console::{ConsoleOptions, ContextConnection};
 
 /// Whether standard output is a terminal.
 pub fn has_terminal() -> bool {
@@ -32,4 +35,22 @@ pub async fn run(
     let open = view.resolve_default(false).await.open_view().await?;
     gaunt_console::run(open.source.clone().with_streams(), options).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Opens the aggregators of the user's file, each with its own token, verified with these CA certificates.
+pub fn connect_contexts(ca_file: Option<PathBuf>) -> ContextConnection {
+    ContextConnection::new(move |context| {
+        let open = || -> anyhow::Result<AnswerSource> {
+            let token = match &context.token_file {
+                Some(file) => ack_command::read_token(Some(file.clone()))?,
+                None => None,
+            };
+            let client =
+                AggregatorClient::with_authorities(&context.aggregator, ca_file.as_deref())?
+                    .with_token(token);
+            Ok(AnswerSource::Aggregator(client).with_streams())
+        };
+        let source = open().map_err(|error| format!("{error:#}"))?;
+        Ok(Arc::new(source))
+    })
 }

@@ -53,7 +53,7 @@ async fn ask_coverage(view: ViewSource, watch: Duration) -> anyhow::Result<Telem
 }
 
 /// Renders the checks, the delays of findings, and the sum.
-fn render_page(coverage: &TelemetryCoverage) -> String {
+pub(super) fn render_page(coverage: &TelemetryCoverage) -> String {
     let mut lines: Vec<String> = coverage.checks.iter().flat_map(render_check).collect();
     lines.push(String::new());
     lines.extend(coverage.describe_delays().iter().flat_map(|text| wrap_words("", text)));

@@ -10,6 +10,7 @@ use tokio::{
 
 use super::{
     EngineFeed, ScrapingSetup, TargetFeed,
+    own_certificates::OwnCertificates,
     peer_connection::PeerConnection,
     persist_task::{self, PersistTask},
 };
@@ -17,7 +18,7 @@ use crate::{
     alert::{self, AlertError, AlertingTasks},
     answer_source::AnswerSource,
     peers::{self, PeerOptions},
-    serve::{self, AggregatorServer},
+    serve::{self, AggregatorServer, RoleOptions},
 };
 use gaunt_api::{AlertList, StoreLine, peer_exchange::PeerAlertSet};
 use gaunt_node::web_access::{WebAccess, describe_open_address};
@@ -33,10 +34,12 @@ pub struct ServeOptions {
     pub names: Vec<String>,
     /// Directory of the state that outlives a restart (findings, acknowledgements, counters), if set.
     pub state_folder: Option<PathBuf>,
-    /// File of the token that permits acknowledging findings, if set.
-    pub token_file: Option<PathBuf>,
+    /// Who may do what.
+    pub roles: RoleOptions,
     /// Web configuration with TLS and users, if set.
     pub web_config: Option<PathBuf>,
+    /// Files of the client certificates that the aggregator presents.
+    pub client_certificates: Vec<PathBuf>,
     /// File to which actions are logged as JSON, if set.
     pub audit_file: Option<PathBuf>,
     /// The store that verdicts are written to, if any.
@@ -45,8 +48,9 @@ pub struct ServeOptions {
     pub peers: Option<PeerOptions>,
 }
 
-/// Reloads the settings: what to scrape from now on.
-pub type ReloadSettingsFn = Arc<dyn Fn() -> anyhow::Result<ScrapingSetup> + Send + Sync>;
+/// Reloads the settings: what to scrape, and who may do what, from now on.
+pub type ReloadSettingsFn =
+    Arc<dyn Fn() -> anyhow::Result<(ScrapingSetup, RoleOptions)> + Send + Sync>;
 
 /// Scrapes, judges and answers until SIGTERM or SIGINT. SIGHUP reloads targets and settings.
 pub async fn run(
@@ -62,13 +66,9 @@ pub async fn run(
     }
     super::catch_file_size_signal()?;
     // Bind the port first: a server that cannot bind must not disturb the targets.
-    let mut server = AggregatorServer::bind_address(serve_options.listen)
-        .await?
-        .with_host_names(&serve_options.names);
-    if let Some(path) = &serve_options.token_file {
-        server = server.with_token_file(path)?;
-    }
-    server = secure_server(server, &serve_options)?;
+    let server = AggregatorServer::bind_address(serve_options.listen).await?;
+    let roles = watch::Sender::new(Arc::new(serve_options.roles.clone()));
+    let (server, own_certificates) = secure_server(server, &serve_options, &roles)?;
     serve_options.store.as_ref().map(StoreWriter::check_address).transpose()?;
     serve_options.peers.as_ref().map(peers::check_peers).transpose()?;
     let loaded = serve_options.state_folder.as_deref().map(persist_task::load_state).transpose()?;
@@ -80,6 +80,8 @@ pub async fn run(
     let (alerts_sender, alerts) = watch::channel(Arc::default());
     scraping.engine.alerts = Some(alerts);
     scraping.engine.says_usual = true;
+    let mut own_tasks = JoinSet::new();
+    scraping.engine.certificates = Some(own_certificates.start_watching(&mut own_tasks));
     let (store_lines, store_line) = watch::channel(None);
     scraping.engine.store = serve_options.store.is_some().then_some(store_line);
     let mut pair = PeerConnection::open(serve_options.peers.as_ref()).await?;
@@ -106,7 +108,7 @@ pub async fn run(
     let stop = async {
         let reload = async {
             while hang_up.recv().await.is_some() {
-                reload_settings(&feed, &mut alerting_control, &reload).await;
+                reload_settings(&feed, &mut alerting_control, &roles, &reload).await;
             }
             std::future::pending::<()>().await;
         };
@@ -121,7 +123,7 @@ pub async fn run(
     if let Some(persisting) = persisting {
         persisting.finish_persisting().await;
     }
-    drop((alerting_control, peer_tasks, store_tasks, feed));
+    drop((alerting_control, peer_tasks, store_tasks, own_tasks, feed));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -145,23 +147,30 @@ impl EndSignals {
     }
 }
 
-/// Sets TLS, users and the audit log, and warns if other machines can read without TLS or users.
+/// Sets host names, roles, TLS, users and the audit log, and warns if other machines can read without TLS or users.
 fn secure_server(
     server: AggregatorServer,
     options: &ServeOptions,
-) -> anyhow::Result<AggregatorServer> {
+    roles: &watch::Sender<Arc<RoleOptions>>,
+) -> anyhow::Result<(AggregatorServer, OwnCertificates)> {
+    options.roles.check_files()?;
+    let server = server.with_host_names(&options.names).with_roles(roles.subscribe());
     let access = options.web_config.as_deref().map(WebAccess::from_file).transpose()?;
-    if let Some(why) = describe_open_address(options.listen.ip(), access.as_ref()) {
+    let access = access.map(Arc::new);
+    let clients = options.client_certificates.clone();
+    let certificates = OwnCertificates { access: access.clone(), clients };
+    if let Some(why) = describe_open_address(options.listen.ip(), access.as_deref()) {
         tracing::warn!(listen = %options.listen, "{why}; set serve.web_config");
     }
     let server = match access {
-        Some(access) => server.with_web_access(Arc::new(access)),
+        Some(access) => server.with_web_access(access),
         None => server,
     };
-    Ok(match &options.audit_file {
+    let server = match &options.audit_file {
         Some(path) => server.with_audit_file(path)?,
         None => server,
-    })
+    };
+    Ok((server, certificates))
 }
 
 /// Starts to write to the store, if there is one; the server shows its state.
@@ -207,19 +216,26 @@ async fn forward_status(
 async fn reload_settings(
     feed: &EngineFeed,
     alerting_control: &mut AlertingControl,
+    roles: &watch::Sender<Arc<RoleOptions>>,
     reload: &ReloadSettingsFn,
 ) {
     let is_scraping = matches!(feed.targets, TargetFeed::Scraped(_));
     let reload = reload.clone();
-    let scraping = read_in_time(move || reload()).await.map_err(anyhow::Error::from).flatten();
-    let scraping = scraping.and_then(|scraping| {
+    let read = move || {
+        let (scraping, roles) = reload()?;
+        roles.check_files()?;
+        anyhow::Ok((scraping, roles))
+    };
+    let reloaded = read_in_time(read).await.map_err(anyhow::Error::from).flatten();
+    let reloaded = reloaded.and_then(|(scraping, roles)| {
         scraping.plan.check_lists()?;
         anyhow::ensure!(!is_scraping || !scraping.plan.is_empty(), "no targets");
         scraping.alerting.as_ref().map(alert::check_servers).transpose()?;
-        Ok(scraping)
+        Ok((scraping, roles))
     });
-    match scraping {
-        Ok(scraping) => {
+    match reloaded {
+        Ok((scraping, options)) => {
+            roles.send_replace(Arc::new(options));
             match &feed.targets {
                 TargetFeed::Scraped(manager) => manager.reload_plan(scraping.plan).await,
                 TargetFeed::Series { .. } => {
@@ -231,7 +247,7 @@ async fn reload_settings(
                 tracing::error!("alerting is disabled: {error}");
             }
             tracing::info!(
-                "reloaded targets, credentials, site files and alerting; other settings need a restart"
+                "reloaded targets, credentials, roles, site files and alerting; other settings need a restart"
             );
         }
         Err(error) => {

@@ -19,6 +19,7 @@ use gaunt_cluster::{AttributedFact, Cluster, Node, NodeId, TargetHealth};
 use gaunt_judge::{is_port_active, least_inferred_seconds, reported_state_seconds};
 
 mod coverage_texts;
+mod installation_checks;
 
 /// The classes whose values findings are inferred from.
 const INFERRED_FROM: [DeviceClass; 3] = [DeviceClass::Gpu, DeviceClass::Node, DeviceClass::Port];
@@ -94,15 +95,6 @@ impl KnownCount {
     }
 }
 
-/// A check whose next step is in the failure.
-fn with_next(
-    check: Option<CoverageCheck>,
-    failure: Option<SanitizedText>,
-) -> Option<CoverageCheck> {
-    let check = check?;
-    Some(CoverageCheck { next: failure.unwrap_or_else(|| check.next.clone()), ..check })
-}
-
 impl View<'_> {
     /// What is not known now.
     pub(super) fn telemetry_coverage(&self) -> TelemetryCoverage {
@@ -146,27 +138,8 @@ impl View<'_> {
             check_port_facts(cluster, nodes, K::Rails).into_check(K::Rails),
             check_port_facts(cluster, nodes, K::Leaves).into_check(K::Leaves),
             self.check_job_labels(nodes).into_check(K::JobLabels),
-            self.check_peers(),
-            self.check_store(),
         ];
-        checks.into_iter().flatten().collect()
-    }
-
-    /// Whether the other aggregators answer.
-    fn check_peers(&self) -> Option<CoverageCheck> {
-        let (mut counted, mut failure) = (KnownCount::default(), None);
-        for peer in self.peer_lines() {
-            counted.count(&peer.address, peer.failure.is_none());
-            failure = failure.or(peer.failure);
-        }
-        with_next(counted.into_check(CoverageKind::Peers), failure)
-    }
-
-    /// Whether the store accepts verdicts.
-    fn check_store(&self) -> Option<CoverageCheck> {
-        let (store, mut counted) = (self.store_line()?, KnownCount::default());
-        counted.count(&store.address, store.failure.is_none());
-        with_next(counted.into_check(CoverageKind::Store), store.failure)
+        checks.into_iter().flatten().chain(self.installation_checks(nodes)).collect()
     }
 
     /// Targets that are read; without any target there is nothing else to check.

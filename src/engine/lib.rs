@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{Delivery, FindingKind, SanitizedText, TargetId, UnixMs};
+use gaunt_schema::{CertificateLine, Delivery, FindingKind, SanitizedText, TargetId, UnixMs};
 use tokio::sync::watch;
 
 use crate::pairing_scheduler::PairingScheduler;
@@ -118,8 +118,17 @@ pub struct EngineOptions {
     pub peers: Option<watch::Receiver<Vec<PeerLine>>>,
     /// The store that verdicts are written to, if there is one.
     pub store: Option<watch::Receiver<Option<StoreLine>>>,
+    /// The certificates that this process presents, if it has any.
+    pub certificates: Option<watch::Receiver<Vec<CertificateLine>>>,
     /// Whether baselines are exported even without a state folder.
     pub says_usual: bool,
+}
+
+impl EngineOptions {
+    /// The alerts of Alertmanager; empty if it is not queried.
+    fn alert_list(&self) -> Arc<AlertList> {
+        self.alerts.as_ref().map(|said| said.borrow().clone()).unwrap_or_default()
+    }
 }
 
 impl Default for EngineOptions {
@@ -137,6 +146,7 @@ impl Default for EngineOptions {
             alerts: None,
             peers: None,
             store: None,
+            certificates: None,
             says_usual: false,
         }
     }
@@ -294,6 +304,10 @@ impl Engine {
         self.apply_accepted_levels();
         let judge = self.judge.take()?;
         self.cluster.advance_to(now);
+        if let Some(certificates) = &mut self.options.certificates {
+            let certificates = certificates.borrow_and_update().clone();
+            self.cluster.set_own_certificates(certificates);
+        }
         self.learned_since.get_or_insert(now);
         let opened = self.totals.findings_opened.values().sum::<u64>() != self.baselines_opened;
         let every = if opened { USUAL_SOONEST } else { USUAL_EVERY };
@@ -419,14 +433,9 @@ impl Engine {
             }
             Question::Probe => Answer::Probe(Arc::new(self.probe_matrix(view))),
             Question::Usage(span) => Answer::Usage(Arc::new(self.usage_report(view, *span))),
-            Question::Alerts => Answer::Alerts(self.alert_list()),
+            Question::Alerts => Answer::Alerts(self.options.alert_list()),
             Question::Coverage => Answer::Coverage(Arc::new(view.telemetry_coverage())),
             Question::AtTime(when, question) => self.answer_in_past(*when, question)?,
         })
-    }
-
-    /// The alerts of Alertmanager; empty if it is not queried.
-    fn alert_list(&self) -> Arc<AlertList> {
-        self.options.alerts.as_ref().map(|said| said.borrow().clone()).unwrap_or_default()
     }
 }

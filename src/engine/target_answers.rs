@@ -63,6 +63,7 @@ impl<'a> View<'a> {
             keeping: self.cluster.recording_status().cloned(),
             peers: self.peer_lines(),
             store: self.store_line(),
+            certificates: self.cluster.own_certificates().to_vec(),
         }
     }
 

@@ -13,6 +13,7 @@ use gaunt_schema::{
 use gaunt_sim::{GroundTruth, Scenario, SimFleet};
 
 mod field_coverage;
+mod installation_coverage;
 mod loss_consistency;
 mod nearby_changes;
 mod peer_exchange;

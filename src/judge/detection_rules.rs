@@ -157,6 +157,11 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
         "gaunt's own timers ran late, so that targets were not scraped in time: their failures are no evidence about them.",
         &["untried_targets", "own_late_ratio"],
     ),
+    (
+        FindingKind::CertificateExpiring,
+        "A certificate of an exporter, as its page states it, or of gaunt itself expires soon, or has expired.",
+        &["certificate_seconds"],
+    ),
 ];
 
 /// Returns how findings of a kind are detected, and the limits that apply besides those of their values.

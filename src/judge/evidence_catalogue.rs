@@ -304,6 +304,8 @@ evidence_rows! {
         own(&[gpu::UTILIZATION, gpu::POWER]).limit("driver_hung_seconds");
     CollectorSuccess: "success of collector", Count,
         own(&[exporter::COLLECTOR_SUCCESS]).limit("driver_hung_seconds").below();
+    CertificateTime: "time until the certificate expires", Seconds,
+        other(&[host::CERTIFICATE_EXPIRY]).limit("certificate_seconds").below();
     StaleTime: "time without a changed value", Seconds, other(&[]).limit("stale_seconds");
     SourceUnread: "time since the target source was last readable", Seconds,
         other(&[]).limit("source_unread_seconds");

@@ -36,10 +36,10 @@ pub(super) fn is_silent(cluster: &Cluster, node: &Node, kind: FindingKind) -> bo
 /// Returns the device class whose pages are evidence for a kind of finding; none for those of the node itself.
 fn evidence_class(kind: FindingKind) -> Option<DeviceClass> {
     use FindingKind::{
-        AggregatorLate, CollectiveHang, ComputeStraggler, DataSkew, DataStale, DataStarved,
-        DriverHung, FabricDegraded, FindingsOverLimit, GpuFailed, HostBlocksNetwork, HostBound,
-        IdleAllocated, LeafCongested, LinkErrors, NvlinkDegraded, PcieDegraded, PortDown,
-        PortRateLow, RailSlow, StageImbalance, StorageSlow, TargetDown, Throttled,
+        AggregatorLate, CertificateExpiring, CollectiveHang, ComputeStraggler, DataSkew, DataStale,
+        DataStarved, DriverHung, FabricDegraded, FindingsOverLimit, GpuFailed, HostBlocksNetwork,
+        HostBound, IdleAllocated, LeafCongested, LinkErrors, NvlinkDegraded, PcieDegraded,
+        PortDown, PortRateLow, RailSlow, StageImbalance, StorageSlow, TargetDown, Throttled,
         UnexplainedSlowdown,
     };
     match kind {
@@ -49,7 +49,8 @@ fn evidence_class(kind: FindingKind) -> Option<DeviceClass> {
         PortDown | PortRateLow | LinkErrors | LeafCongested | RailSlow | HostBlocksNetwork => {
             Some(DeviceClass::Port)
         }
-        TargetDown | DriverHung | DataStale | AggregatorLate | FindingsOverLimit => None,
+        TargetDown | DriverHung | DataStale | AggregatorLate | FindingsOverLimit
+        | CertificateExpiring => None,
     }
 }
 

@@ -43,7 +43,9 @@ pub(super) fn explain_finding(
     match finding.kind {
         // Nothing further is known of a target that is not read.
         FindingKind::TargetDown => return (nothing, missing_telemetry::missing_while_unread()),
-        FindingKind::FindingsOverLimit | FindingKind::AggregatorLate => {
+        FindingKind::FindingsOverLimit
+        | FindingKind::AggregatorLate
+        | FindingKind::CertificateExpiring => {
             return (nothing, Vec::new());
         }
         _ => {}

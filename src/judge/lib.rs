@@ -12,6 +12,7 @@ mod baseline_acceptance;
 mod baseline_restore;
 mod baseline_snapshot;
 mod busy_clock;
+mod certificate_expiring;
 mod checkpoint_pause;
 mod clock_decline;
 mod clock_drift;
@@ -135,7 +136,7 @@ pub struct Judge {
 }
 
 /// All detectors; those that look for what no other finding explains come last.
-const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 16] = [
+const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 17] = [
     gpu_failed::detect_failed_gpus,
     slow_gpu::detect_slow_gpus,
     pcie_degraded::detect_degraded_pcie,
@@ -151,6 +152,7 @@ const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 16] = [
     source_unread::detect_unread_sources,
     aggregator_late::detect_late_aggregator,
     telemetry_stale::detect_stale_telemetry,
+    certificate_expiring::detect_expiring_certificates,
     job_imbalance::detect_job_imbalance,
 ];
 

@@ -324,11 +324,21 @@ fn affected_groups(
     of_victims.chain(of_jobs).collect()
 }
 
-/// Findings about telemetry explain unknown states, not lost time; a finding that summarises others has no loss of its
+/// Findings about telemetry and certificates explain unknown states, not lost time; a finding that summarises others has no loss of its
 /// own.
 fn explains_nothing(kind: FindingKind) -> bool {
-    use FindingKind::{AggregatorLate, DataStale, DriverHung, FindingsOverLimit, TargetDown};
-    matches!(kind, TargetDown | DataStale | DriverHung | AggregatorLate | FindingsOverLimit)
+    use FindingKind::{
+        AggregatorLate, CertificateExpiring, DataStale, DriverHung, FindingsOverLimit, TargetDown,
+    };
+    matches!(
+        kind,
+        TargetDown
+            | DataStale
+            | DriverHung
+            | AggregatorLate
+            | FindingsOverLimit
+            | CertificateExpiring
+    )
 }
 
 /// Returns the job group of an entity: its job; without job labels, the group of an affected node.

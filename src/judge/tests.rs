@@ -9,6 +9,7 @@ use gaunt_schema::{
     catalogue::{gpu, host, port},
 };
 
+mod certificate_tests;
 mod fabric_tests;
 mod flat_power_tests;
 mod inference_tests;

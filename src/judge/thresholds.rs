@@ -417,6 +417,8 @@ table! {
     own_late_ratio: f64 = 0.2;
     /// Consecutive failed scrapes before a target is reported.
     target_failures: u32 = 2;
+    /// Seconds before a certificate expires from which that is reported: 14 days.
+    certificate_seconds: f64 = 1_209_600.0;
     /// Seconds for which a target source that was read before must be unreadable; one that was never readable is
     /// reported at once.
     source_unread_seconds: f64 = 60.0;

@@ -1,7 +1,5 @@
-//! Acknowledgements over HTTP: acknowledges a finding or withdraws that, for clients with the token; each action is
-//! logged.
-
-use std::net::SocketAddr;
+//! Acknowledgements over HTTP: acknowledges a finding or withdraws that, for clients with the role acknowledge; each
+//! action is logged.
 
 use axum::{
     Extension, Json,
@@ -17,11 +15,12 @@ use super::{
     api_state::ApiState,
     audit_log::AuditEntry,
     pairing_endpoint,
+    peer_address::PeerAddress,
 };
 use gaunt_api::{
-    API, Answer, FindingAction, FindingCommand, Refusal,
+    API, AccessRole, Answer, FindingAction, FindingCommand, Refusal,
     finding_action::{AcknowledgementBody, MAX_NAME, MAX_NOTE},
-    peer_exchange::PEER_ACTION_PATH,
+    peer_exchange::{PEER_ACTION_PATH, PEER_PATH, PEER_STATE_PATH},
 };
 
 /// The largest request body, in bytes: the longest note in the widest script, escaped.
@@ -30,31 +29,31 @@ pub(super) const MAX_BODY: usize = 8 << 10;
 /// Path suffix of an acknowledgement.
 const ACKNOWLEDGE: &str = "/acknowledge";
 
-/// Peer address of the connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PeerAddress(pub(super) SocketAddr);
-
-/// Whether a request of this method to this path is a write.
-pub(super) fn is_write_request(method: &Method, uri: &Uri) -> bool {
-    let is_acknowledgement = uri.path().ends_with(ACKNOWLEDGE);
+/// The role that a request of this method to this path needs; none if it neither reads nor writes anything known.
+pub(super) fn needed_role(method: &Method, uri: &Uri) -> Option<AccessRole> {
     let below = uri.path().strip_prefix(API).unwrap_or_default();
-    let takes_post =
-        below == pairing_endpoint::PATH || below.strip_prefix('/') == Some(PEER_ACTION_PATH);
-    (is_acknowledgement && matches!(*method, Method::POST | Method::DELETE))
-        || (takes_post && method == Method::POST)
+    let is_post = method == Method::POST;
+    match below.strip_prefix('/').unwrap_or_default() {
+        PEER_ACTION_PATH if is_post => Some(AccessRole::Admin),
+        _ if below == pairing_endpoint::PATH && is_post => Some(AccessRole::Write),
+        _ if below.ends_with(ACKNOWLEDGE) && (is_post || method == Method::DELETE) => {
+            Some(AccessRole::Acknowledge)
+        }
+        PEER_PATH | PEER_STATE_PATH => Some(AccessRole::Admin),
+        _ => matches!(*method, Method::GET | Method::HEAD).then_some(AccessRole::Read),
+    }
 }
 
 /// Acknowledges a finding, or withdraws that.
 pub(super) async fn handle_action(
-    State(ApiState { source, token, audit, .. }): State<ApiState>,
-    peer: Option<Extension<PeerAddress>>,
+    State(ApiState { source, roles, audit, .. }): State<ApiState>,
+    Extension(peer): Extension<PeerAddress>,
     method: Method,
     parts: RawPathParams,
     Query(parameters): Query<Vec<(String, String)>>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let peer = peer.map_or_else(String::new, |Extension(PeerAddress(address))| address.to_string());
     let name = parts.iter().next().map(|(_, name)| name.to_owned()).unwrap_or_default();
     let finding = name.strip_suffix(ACKNOWLEDGE).unwrap_or(&name).to_owned();
     let mut entry = AuditEntry {
@@ -63,15 +62,26 @@ pub(super) async fn handle_action(
         finding: SanitizedText::new(&finding),
         by: SanitizedText::default(),
         note: SanitizedText::default(),
-        peer,
+        client: SanitizedText::default(),
+        peer: peer.0.to_string(),
     };
-    if let Err(refusal) = token.check_headers(&headers).await {
-        let (finding, peer) = (&entry.finding, &entry.peer);
-        tracing::warn!(target: "gaunt::audit", %finding, peer, "action refused: {refusal}");
-        audit.write_entry(AuditEntry { outcome: outcome_name(&refusal), ..entry }).await;
-        return denied_response(&refusal);
-    }
-    let action = match parse_action(&method, finding, &parameters, &body) {
+    let checked = roles.check_client(&headers, peer.address(), AccessRole::Acknowledge).await;
+    let client = match checked {
+        Ok(client) => client,
+        Err(refusal) => {
+            let (finding, peer) = (&entry.finding, &entry.peer);
+            tracing::warn!(target: "gaunt::audit", %finding, peer, "action refused: {refusal}");
+            if let Refusal::RoleTooLow { name, .. } = &refusal {
+                entry.client = name.clone();
+            }
+            audit.write_entry(AuditEntry { outcome: outcome_name(&refusal), ..entry }).await;
+            return denied_response(&refusal);
+        }
+    };
+    // Nobody acts under the name of another user of the proxy.
+    let user = client.is_user.then(|| client.name.clone());
+    entry.client = client.name;
+    let action = match parse_action(&method, finding, &parameters, &body, user.as_ref()) {
         Ok(action) => action,
         Err(refusal) => return refusal_response(&refusal),
     };
@@ -83,8 +93,8 @@ pub(super) async fn handle_action(
         }
         Ok(answer) => {
             let (finding, by, note) = (&entry.finding, entry.by.as_str(), entry.note.as_str());
-            let peer = &entry.peer;
-            tracing::info!(target: "gaunt::audit", %finding, by, note, peer, "{what}");
+            let (client, peer) = (entry.client.as_str(), &entry.peer);
+            tracing::info!(target: "gaunt::audit", %finding, by, note, client, peer, "{what}");
             Json(answer).into_response()
         }
         Err(error) => {
@@ -126,6 +136,7 @@ fn parse_action(
     finding: String,
     parameters: &[(String, String)],
     body: &[u8],
+    user: Option<&SanitizedText>,
 ) -> Result<FindingAction, Refusal> {
     let bad_parameter = |parameter: &str, why: &str| Refusal::BadParameter {
         parameter: SanitizedText::new(parameter),
@@ -145,7 +156,7 @@ fn parse_action(
         })?;
         (note, true)
     };
-    let by = note.by.trim();
+    let by = user.map_or(note.by.as_str(), SanitizedText::as_str).trim();
     if by.is_empty() {
         return Err(bad_parameter("by", "missing; give the user name"));
     }
@@ -172,7 +183,7 @@ mod tests {
     use super::*;
 
     fn parse_post(body: &str) -> Result<FindingAction, String> {
-        let parsed = parse_action(&Method::POST, "id".into(), &[], body.as_bytes());
+        let parsed = parse_action(&Method::POST, "id".into(), &[], body.as_bytes(), None);
         parsed.map_err(|refusal| refusal.to_string())
     }
 
@@ -212,8 +223,42 @@ mod tests {
     #[test]
     fn withdrawal_takes_its_user_from_the_query() {
         let by = [("by".to_owned(), "bob".to_owned())];
-        let action = parse_action(&Method::DELETE, "id".into(), &by, b"").unwrap();
+        let action = parse_action(&Method::DELETE, "id".into(), &by, b"", None).unwrap();
         assert_eq!((&*action.by, action.command), ("bob", FindingCommand::Withdraw));
-        assert!(parse_action(&Method::DELETE, "id".into(), &[], b"").is_err());
+        assert!(parse_action(&Method::DELETE, "id".into(), &[], b"", None).is_err());
+    }
+
+    #[test]
+    fn user_of_the_proxy_acts_under_no_other_name() {
+        let body = br#"{"by": "bob"}"#;
+        let user = "alice".into();
+        let action = parse_action(&Method::POST, "id".into(), &[], body, Some(&user)).unwrap();
+        assert_eq!(action.by, "alice");
+    }
+
+    #[test]
+    fn each_route_needs_its_role() {
+        use AccessRole::{Acknowledge, Admin, Read, Write};
+        let of = |method: Method, path: &str| needed_role(&method, &path.parse().unwrap());
+        let (post, delete) = (Method::POST, Method::DELETE);
+        for (method, path, needed) in [
+            (Method::GET, "/metrics", Some(Read)),
+            (Method::GET, "/api/gaunt/v1/findings/port_down/gpu001/mlx5_0/1", Some(Read)),
+            (Method::GET, "/api/gaunt/v1/recording", Some(Read)),
+            (Method::GET, "/api/gaunt/v1/peer", Some(Admin)),
+            (Method::GET, "/api/gaunt/v1/peer/state", Some(Admin)),
+            (post.clone(), "/api/gaunt/v1/peer/actions", Some(Admin)),
+            (post.clone(), "/api/gaunt/v1/probe/meeting", Some(Write)),
+            (
+                post.clone(),
+                "/api/gaunt/v1/findings/data_stale/gpu001/acknowledge",
+                Some(Acknowledge),
+            ),
+            (delete, "/api/gaunt/v1/findings/data_stale/gpu001/acknowledge", Some(Acknowledge)),
+            (post, "/api/gaunt/v1/overview", None),
+            (Method::PUT, "/metrics", None),
+        ] {
+            assert_eq!(of(method.clone(), path), needed, "{method} {path}");
+        }
     }
 }

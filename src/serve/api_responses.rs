@@ -17,7 +17,7 @@ use gaunt_api::Refusal;
 pub(super) fn refusal_response(refusal: &Refusal) -> Response {
     let status = match refusal {
         _ if refusal.is_invalid() => StatusCode::BAD_REQUEST,
-        Refusal::WritingOff => StatusCode::FORBIDDEN,
+        Refusal::WritingOff | Refusal::RoleTooLow { .. } => StatusCode::FORBIDDEN,
         _ if refusal.is_denied() => StatusCode::UNAUTHORIZED,
         _ if refusal.is_conflict() => StatusCode::CONFLICT,
         _ => StatusCode::NOT_FOUND,

@@ -1,4 +1,4 @@
-//! The state that the routes share: the answer source, streams, token, recording and the serialized overview.
+//! The state that the routes share: the answer source, streams, roles, recording and the serialized overview.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,8 +7,8 @@ use hyper::body::Bytes;
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    answer_streams::StreamHub, audit_log::AuditLog, peer_service::PeerService,
-    write_token::WriteToken,
+    access_roles::AccessRoles, answer_streams::StreamHub, audit_log::AuditLog,
+    peer_service::PeerService,
 };
 use crate::answer_source::AnswerSource;
 use gaunt_api::Overview;
@@ -19,7 +19,7 @@ use gaunt_store::StoreStatus;
 pub(super) struct ApiState {
     pub(super) source: AnswerSource,
     pub(super) hub: StreamHub,
-    pub(super) token: WriteToken,
+    pub(super) roles: AccessRoles,
     pub(super) audit: AuditLog,
     pub(super) recording: Option<RecordingFollowFn>,
     pub(super) store: Option<watch::Receiver<StoreStatus>>,

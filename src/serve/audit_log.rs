@@ -46,10 +46,12 @@ pub(super) struct AuditEntry {
     pub(super) outcome: String,
     /// The id of the finding.
     pub(super) finding: SanitizedText,
-    /// The user, as the client gave it.
+    /// The user: as the proxy authenticated it, else as the client gave it.
     pub(super) by: SanitizedText,
     /// The user's note.
     pub(super) note: SanitizedText,
+    /// The name of the client's token, or the user of the proxy; empty if it was not recognised.
+    pub(super) client: SanitizedText,
     /// The address of the client.
     pub(super) peer: String,
 }
@@ -122,6 +124,7 @@ mod tests {
             finding: "port_down/gpu001/mlx5_0/1".into(),
             by: "alice".into(),
             note: SanitizedText::new(note),
+            client: "oncall".into(),
             peer: "10.0.0.7:51000".to_owned(),
         }
     }

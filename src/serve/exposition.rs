@@ -135,6 +135,11 @@ impl MetricsAnswers {
         });
         self.write_recording_status(&mut page);
         self.write_peers(&mut page);
+        page.write_family(fleet_metrics::CERTIFICATE_EXPIRY, |family| {
+            for line in &self.targets.certificates {
+                family.write_line(&[("file", &line.file)], line.expiry.to_seconds());
+            }
+        });
         if let Some(store) = &self.store {
             write_store_status(&mut page, store, self.overview.at);
         }

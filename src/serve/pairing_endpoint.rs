@@ -1,7 +1,7 @@
-//! Pairing endpoint: requests of probes that measure with another node, for clients with the token.
+//! Pairing endpoint: requests of probes that measure with another node, for clients with the role write.
 
 use axum::{
-    Json,
+    Extension, Json,
     extract::State,
     http::HeaderMap,
     response::{IntoResponse, Response},
@@ -12,19 +12,22 @@ use hyper::body::Bytes;
 use super::{
     api_responses::{denied_response, refusal_response, unavailable_response},
     api_state::ApiState,
+    peer_address::PeerAddress,
 };
-use gaunt_api::Refusal;
+use gaunt_api::{AccessRole, Refusal};
 
 /// Path below the API base.
 pub(super) const PATH: &str = "/probe/meeting";
 
 /// Handles a pairing request and returns the reply.
 pub(super) async fn handle_pairing(
-    State(ApiState { source, token, .. }): State<ApiState>,
+    State(ApiState { source, roles, .. }): State<ApiState>,
+    Extension(peer): Extension<PeerAddress>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    if let Err(refusal) = token.check_headers(&headers).await {
+    let checked = roles.check_client(&headers, peer.address(), AccessRole::Write).await;
+    if let Err(refusal) = checked {
         return denied_response(&refusal);
     }
     let request: PairingRequest = match serde_json::from_slice(&body) {

@@ -1,7 +1,7 @@
 //! Peer endpoints: what the other aggregators of the cluster ask and send, with the token.
 
 use axum::{
-    Json,
+    Extension, Json,
     extract::State,
     http::HeaderMap,
     response::{IntoResponse, Response},
@@ -10,21 +10,24 @@ use gaunt_schema::{SanitizedText, plain_error};
 use hyper::body::Bytes;
 
 use super::{
+    access_roles::AccessRoles,
     api_responses::{busy_response, denied_response, refusal_response},
     api_state::ApiState,
     health_endpoints::handle_not_found,
+    peer_address::PeerAddress,
     peer_service::PeerService,
-    write_token::WriteToken,
 };
-use gaunt_api::{PeerAction, Refusal};
+use gaunt_api::{AccessRole, PeerAction, Refusal};
 
-/// The service, if the request has the token.
+/// The service, if the client has the role admin.
 async fn open_service(
     peers: Option<PeerService>,
-    token: &WriteToken,
+    roles: &AccessRoles,
     headers: &HeaderMap,
+    peer: PeerAddress,
 ) -> Result<PeerService, Response> {
-    token.check_headers(headers).await.map_err(|refusal| denied_response(&refusal))?;
+    let checked = roles.check_client(headers, peer.address(), AccessRole::Admin).await;
+    checked.map_err(|refusal| denied_response(&refusal))?;
     match peers {
         Some(service) => Ok(service),
         None => Err(handle_not_found().await.into_response()),
@@ -33,10 +36,11 @@ async fn open_service(
 
 /// Handles a request for the status.
 pub(super) async fn handle_status(
-    State(ApiState { peers, token, .. }): State<ApiState>,
+    State(ApiState { peers, roles, .. }): State<ApiState>,
+    Extension(peer): Extension<PeerAddress>,
     headers: HeaderMap,
 ) -> Response {
-    match open_service(peers, &token, &headers).await {
+    match open_service(peers, &roles, &headers, peer).await {
         Ok(service) => match service.read_status().await {
             Ok(status) => Json(status).into_response(),
             Err(error) => busy_response(&error.to_string()),
@@ -47,10 +51,11 @@ pub(super) async fn handle_status(
 
 /// Handles a request for the state.
 pub(super) async fn handle_state(
-    State(ApiState { peers, token, .. }): State<ApiState>,
+    State(ApiState { peers, roles, .. }): State<ApiState>,
+    Extension(peer): Extension<PeerAddress>,
     headers: HeaderMap,
 ) -> Response {
-    match open_service(peers, &token, &headers).await {
+    match open_service(peers, &roles, &headers, peer).await {
         Ok(service) => service.pack_state().await,
         Err(response) => response,
     }
@@ -58,11 +63,12 @@ pub(super) async fn handle_state(
 
 /// Handles an action that a peer passes on.
 pub(super) async fn handle_action(
-    State(ApiState { peers, token, .. }): State<ApiState>,
+    State(ApiState { peers, roles, .. }): State<ApiState>,
+    Extension(peer): Extension<PeerAddress>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let service = match open_service(peers, &token, &headers).await {
+    let service = match open_service(peers, &roles, &headers, peer).await {
         Ok(service) => service,
         Err(response) => return response,
     };

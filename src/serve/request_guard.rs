@@ -16,6 +16,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use gaunt_api::AccessRole;
 use gaunt_node::{
     host_check::{HostNames, protect_from_browsers},
     peer_rate::PeerRateLimit,
@@ -24,13 +25,17 @@ use gaunt_node::{
 use tokio::time::timeout;
 
 use super::{
-    acknowledge::{self, PeerAddress},
-    api_responses::busy_response,
-    write_token::WriteToken,
+    access_roles::AccessRoles,
+    acknowledge,
+    api_responses::{busy_response, denied_response},
+    peer_address::PeerAddress,
 };
 
 /// Time limit for the start of a response. The engine answers in milliseconds; a longer wait is pointless.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Paths that need no role: they say whether the aggregator works, and nothing of the fleet.
+const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Paths that are allowed while all regular connections are busy: health and metrics.
 const SHORT: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
@@ -46,8 +51,8 @@ pub(super) struct RequestGuard {
     names: HostNames,
     /// Who may read, if there is a web configuration.
     access: Option<Arc<WebAccess>>,
-    /// The token for writes.
-    token: WriteToken,
+    /// Who may do what.
+    roles: AccessRoles,
     /// The wrong tokens and passwords of each peer.
     refusals: Arc<PeerRateLimit>,
 }
@@ -65,7 +70,7 @@ pub(super) async fn guard_request(
 ) -> Response {
     let (presents, peer) = (request.headers().contains_key(AUTHORIZATION), find_peer(&request));
     let rejected = match reject_request(&guard.names, &request) {
-        None => guard.deny_request(request.headers(), peer).await,
+        None => guard.deny_request(request.headers(), RequestNeeds::of(&request), peer).await,
         rejected => rejected,
     };
     let mut response = match rejected {
@@ -90,7 +95,7 @@ pub(super) async fn guard_request(
 /// The address of the client.
 fn find_peer(request: &Request) -> IpAddr {
     let peer = request.extensions().get::<PeerAddress>();
-    peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |PeerAddress(peer)| peer.ip())
+    peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.address())
 }
 
 fn limited_response(wait: Duration) -> Response {
@@ -100,10 +105,14 @@ fn limited_response(wait: Duration) -> Response {
 }
 
 impl RequestGuard {
-    /// Passes requests for these names, as access and token permit.
-    pub(super) fn new(names: HostNames, access: Option<Arc<WebAccess>>, token: WriteToken) -> Self {
+    /// Passes requests for these names, as access and roles permit.
+    pub(super) fn new(
+        names: HostNames,
+        access: Option<Arc<WebAccess>>,
+        roles: AccessRoles,
+    ) -> Self {
         let refusals = Arc::new(PeerRateLimit::new(REFUSAL_INTERVAL, REFUSALS));
-        Self { names, access, token, refusals }
+        Self { names, access, roles, refusals }
     }
 
     /// Counts a wrong token; the time to wait if the peer sent too many.
@@ -111,12 +120,33 @@ impl RequestGuard {
         self.refusals.take_event(peer, Instant::now()).err()
     }
 
-    /// Refuses a request that the web configuration does not permit. The token permits everything that a password does.
-    async fn deny_request(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Response> {
-        let access = self.access.as_ref()?;
-        let denied = access.check_request(headers, peer).await.err()?;
+    /// Refuses a request that neither the web configuration nor a role permits. Whoever passed the web configuration's check
+    /// of a password or certificate may read; the routes that write check roles themselves.
+    async fn deny_request(
+        &self,
+        headers: &HeaderMap,
+        needed: RequestNeeds,
+        peer: IpAddr,
+    ) -> Option<Response> {
+        let denied = match &self.access {
+            Some(access) => access.check_request(headers, peer).await.err(),
+            None => None,
+        };
+        let Some(denied) = denied else {
+            let has_identity =
+                self.access.as_ref().is_some_and(|access| access.requires_identity());
+            let is_checked = needed.role == AccessRole::Read
+                && !needed.is_open
+                && !has_identity
+                && self.roles.read_needs_role();
+            if !is_checked {
+                return None;
+            }
+            let checked = self.roles.check_client(headers, peer, AccessRole::Read).await;
+            return checked.err().map(|refusal| denied_response(&refusal));
+        };
         if denied.status == StatusCode::UNAUTHORIZED
-            && self.token.check_headers(headers).await.is_ok()
+            && self.roles.check_client(headers, peer, needed.role).await.is_ok()
         {
             return None;
         }
@@ -126,9 +156,27 @@ impl RequestGuard {
     }
 }
 
+/// What a request needs.
+#[derive(Clone, Copy)]
+struct RequestNeeds {
+    role: AccessRole,
+    /// Whether it needs no role where only roles guard reading.
+    is_open: bool,
+}
+
+impl RequestNeeds {
+    /// Of a request that was not rejected for its method.
+    fn of(request: &Request) -> Self {
+        let role = acknowledge::needed_role(request.method(), request.uri());
+        let is_open = OPEN.contains(&request.uri().path());
+        Self { role: role.unwrap_or(AccessRole::Admin), is_open }
+    }
+}
+
 fn reject_request(names: &HostNames, request: &Request) -> Option<Response> {
     let headers = request.headers();
-    let is_write = acknowledge::is_write_request(request.method(), request.uri());
+    let needed = acknowledge::needed_role(request.method(), request.uri());
+    let is_write = needed.is_some() && !matches!(*request.method(), Method::GET | Method::HEAD);
     if !is_write && !matches!(*request.method(), Method::GET | Method::HEAD) {
         let allowed = [(ALLOW, "GET, HEAD")];
         let why = "read-only except for POST and DELETE on findings/ID/acknowledge and POST on \

@@ -11,6 +11,7 @@ use super::{
     gather_section::GatherSection,
     peers_section::PeersSection,
     prometheus_section::PrometheusSection,
+    roles_section::{ProxySection, TokenSection, check_tokens},
     setting_values::{ListenSetting, SpanSetting},
     storage::{HistorySection, RecordSection, SiteFilesSection},
     store_section::StoreSection,
@@ -70,6 +71,9 @@ pub(super) struct ServeSection {
     pub(super) token_file: String,
     pub(super) web_config: String,
     pub(super) audit_file: String,
+    pub(super) read_needs_role: bool,
+    pub(super) tokens: Spanned<Vec<TokenSection>>,
+    pub(super) trusted_proxy: Option<Spanned<ProxySection>>,
     pub(super) peers: Spanned<PeersSection>,
 }
 
@@ -82,6 +86,9 @@ impl Default for ServeSection {
             token_file: String::new(),
             web_config: String::new(),
             audit_file: String::new(),
+            read_needs_role: false,
+            tokens: Spanned::new(0..0, Vec::new()),
+            trusted_proxy: None,
             peers: Spanned::new(0..0, PeersSection::default()),
         }
     }
@@ -92,6 +99,7 @@ impl Default for ServeSection {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ConsoleSection {
     pub(super) aggregator: String,
+    pub(super) ca_file: String,
     refresh: SpanSetting,
     colour: ColourName,
     glyphs: GlyphsName,
@@ -104,6 +112,7 @@ impl Default for ConsoleSection {
     fn default() -> Self {
         Self {
             aggregator: String::new(),
+            ca_file: String::new(),
             refresh: SpanSetting::from_seconds(1),
             colour: ColourName::default(),
             glyphs: GlyphsName::default(),
@@ -247,6 +256,12 @@ impl SettingsFile {
             .map_err(|what| SettingsFault { what, span: alertmanager.span() })?;
         let (peers, span) = (self.serve.peers.get_ref(), self.serve.peers.span());
         peers.check_section().map_err(|what| SettingsFault { what, span })?;
+        let (tokens, span) = (self.serve.tokens.get_ref(), self.serve.tokens.span());
+        check_tokens(tokens).map_err(|what| SettingsFault { what, span })?;
+        if let Some(proxy) = &self.serve.trusted_proxy {
+            let fault = |what| SettingsFault { what, span: proxy.span() };
+            proxy.get_ref().check_section().map_err(fault)?;
+        }
         let (store, span) = (self.store.get_ref(), self.store.span());
         store.check_section().map_err(|what| SettingsFault { what, span })?;
         let (prometheus, span) = (self.prometheus.get_ref(), self.prometheus.span());

@@ -163,3 +163,13 @@ fn missing_or_empty_recording_ends_with_3() {
     assert_eq!(run_gaunt(&["judge"]).status.code(), Some(3));
     assert_eq!(run_gaunt(&["judge", "--from", "/nowhere"]).status.code(), Some(3));
 }
+
+#[test]
+fn recording_of_the_last_release_is_judged() {
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/release-0.1.0/recording");
+    let judgement = judge_json(&folder);
+    let findings = judgement["findings"].as_array().unwrap();
+    let kinds: Vec<_> = findings.iter().map(|finding| &finding["finding"]["kind"]).collect();
+    assert_eq!(kinds, ["port_down"], "{judgement}");
+}

@@ -46,6 +46,22 @@ fn is_selected(pod: &Value, selector: &Value) -> bool {
         && selector.iter().all(|(key, value)| pod["metadata"]["labels"][key] == *value)
 }
 
+/// The settings and web configurations of a set: those of gaunt-node, then those of the aggregators.
+pub(crate) fn read_setting_files(set: &str) -> [String; 4] {
+    let manifests = read_manifests(set);
+    let file = |name: &str, beside: &str| {
+        let mut maps = manifests_of_kind(&manifests, "ConfigMap");
+        let map = maps.find(|map| map["data"][beside].is_string()).unwrap();
+        map["data"][name].as_str().unwrap_or_default().to_owned()
+    };
+    [
+        file("node.toml", "node.toml"),
+        file("web.yml", "node.toml"),
+        file("gaunt.toml", "gaunt.toml"),
+        file("web.yml", "gaunt.toml"),
+    ]
+}
+
 #[test]
 fn selectors_and_ports_of_manifests_meet_a_pod() {
     for set in VALUE_SETS {
@@ -95,7 +111,9 @@ fn volumes_of_manifests_exist_and_containers_have_no_privileges() {
             for mount in container["volumeMounts"].as_array().unwrap() {
                 assert!(volumes.iter().any(|volume| volume["name"] == mount["name"]), "{mount}");
             }
-            for config in volumes.iter().map(|volume| &volume["configMap"]["name"]) {
+            let projected = volumes.iter().map(|volume| &volume["projected"]["sources"][0]);
+            for config in volumes.iter().chain(projected).map(|volume| &volume["configMap"]["name"])
+            {
                 let mut maps = manifests_of_kind(&manifests, "ConfigMap");
                 let exists = maps.any(|map| map["metadata"]["name"] == *config);
                 assert!(config.is_null() || exists, "{set}: {config}");
@@ -129,7 +147,12 @@ fn settings_of_manifests_are_accepted_and_name_the_service_of_the_nodes() {
         assert!(map.contains(&format!("dns_sd = [{{ name = \"{name}\", type = \"A\"")), "{map}");
         let node_port = &headless["spec"]["ports"][0]["port"];
         assert!(map.contains(&format!("\nport = {node_port}\n")), "{set}: {map}");
-        assert_eq!(settings.token_file.is_some(), set == "secured", "{set}");
+        let is_secured = set != "single";
+        assert_eq!(settings.token_file.is_some(), is_secured, "{set}");
+        assert_eq!(settings.web_config.is_some(), is_secured, "{set}");
+        assert_eq!(settings.roles.read_needs_role, is_secured, "{set}");
+        let https = map.contains("scheme = \"https\"");
+        assert_eq!(https, is_secured, "{set}: {map}");
         // Peers are the pods of the set, at names that its service gives them and that they accept.
         let service = aggregators["spec"]["serviceName"].as_str().unwrap();
         let mut services = manifests_of_kind(&manifests, "Service");
@@ -140,12 +163,12 @@ fn settings_of_manifests_are_accepted_and_name_the_service_of_the_nodes() {
         let peers = settings.peers.urls.clone();
         let name = aggregators["metadata"]["name"].as_str().unwrap();
         let count =
-            if set == "secured" { aggregators["spec"]["replicas"].as_u64().unwrap() } else { 0 };
+            if is_secured { aggregators["spec"]["replicas"].as_u64().unwrap() } else { 0 };
         let expected =
-            (0..count).map(|pod| format!("http://{name}-{pod}.{service}.gaunt.svc:9771"));
+            (0..count).map(|pod| format!("https://{name}-{pod}.{service}.gaunt.svc:9771"));
         assert_eq!(peers, expected.collect::<Vec<_>>(), "{set}");
         for peer in &peers {
-            let host = peer.trim_start_matches("http://").trim_end_matches(":9771");
+            let host = peer.trim_start_matches("https://").trim_end_matches(":9771");
             assert!(settings.names.iter().any(|name| name == host), "{set}: {host}");
         }
     }
@@ -154,7 +177,7 @@ fn settings_of_manifests_are_accepted_and_name_the_service_of_the_nodes() {
 #[test]
 fn exporter_accepts_arguments_and_settings_of_manifests() {
     let folder = tempfile::tempdir().unwrap();
-    let manifests = read_manifests("default");
+    let manifests = read_manifests("single");
     let settings = manifests_of_kind(&manifests, "ConfigMap")
         .find_map(|map| map["data"]["node.toml"].as_str())
         .unwrap();

@@ -101,6 +101,15 @@ impl TestProcess {
         rustix::process::kill_process(self.process_id(), signal).unwrap();
     }
 
+    /// Sends SIGTERM, and returns all lines that were not read before.
+    pub(crate) fn lines_until_end(self) -> String {
+        self.send_signal(rustix::process::Signal::TERM);
+        let mut lines: Vec<String> = self.unread_lines.take().into();
+        // The channel ends with the program's standard error.
+        lines.extend(std::iter::from_fn(|| self.lines.recv_timeout(DEADLINE).ok()));
+        lines.join("\n")
+    }
+
     /// Sends SIGTERM and waits for the end.
     pub(crate) fn terminate_and_wait(mut self) -> std::process::ExitStatus {
         self.send_signal(rustix::process::Signal::TERM);

@@ -10,7 +10,11 @@ use std::{
     time::Instant,
 };
 
-use gaunt_schema::{Device, Report, UnixMs, catalogue::exporter, text::CompatOptions};
+use gaunt_schema::{
+    Device, Report, UnixMs,
+    catalogue::{exporter, host},
+    text::CompatOptions,
+};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -199,6 +203,11 @@ impl ExporterService {
                 watchdog.note(&report, Instant::now());
             }
             self.settings.report_status(&mut report);
+            let access = self.access.borrow().clone();
+            if let Some(expiry) = access.and_then(|access| access.certificate_expiry()) {
+                let node = report.ensure_device(Device::new_node());
+                report.push(node, host::CERTIFICATE_EXPIRY, expiry.to_seconds());
+            }
             let page = MetricsPage::from_previous(
                 &self.pages.borrow(),
                 Arc::new(report),

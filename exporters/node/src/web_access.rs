@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gaunt_schema::UnixMs;
 use hyper::{
     HeaderMap, StatusCode,
     header::{AUTHORIZATION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
@@ -27,6 +28,8 @@ mod tests;
 pub use config_error::WebConfigError;
 use config_file::{ConfigFile, RequestRate};
 use password_check::{PasswordCheck, PasswordOutcome};
+use server_tls::ServerTls;
+pub use server_tls::read_certificate_expiry;
 
 /// How often the files are looked at, at most: when a connection or a request arrives.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -50,7 +53,7 @@ struct AccessState {
 /// What a file with its certificates and keys asks for.
 struct AccessRules {
     file: ConfigFile,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<ServerTls>,
 }
 
 /// What distinguishes two versions of a file; none without the file.
@@ -92,7 +95,12 @@ impl WebAccess {
 
     /// The TLS that connections must use from now on, if it is enabled.
     pub fn server_tls(&self) -> Option<Arc<ServerConfig>> {
-        self.current_rules(Instant::now()).tls.clone()
+        self.current_rules(Instant::now()).tls.as_ref().map(|tls| Arc::clone(&tls.config))
+    }
+
+    /// When the first certificate of its chain expires; none without TLS.
+    pub fn certificate_expiry(&self) -> Option<UnixMs> {
+        self.current_rules(Instant::now()).tls.as_ref()?.expiry
     }
 
     /// Whether clients must present a password or a certificate.

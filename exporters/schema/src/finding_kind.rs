@@ -178,6 +178,8 @@ wire_enum! {
         FindingsOverLimit = "findings_over_limit",
         /// gaunt itself scrapes its targets too late.
         AggregatorLate = "aggregator_late",
+        /// A certificate of an exporter or of gaunt itself expires soon.
+        CertificateExpiring = "certificate_expiring",
     }
 }
 

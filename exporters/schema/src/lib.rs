@@ -8,6 +8,7 @@ pub mod batch;
 #[cfg(test)]
 mod build_commit;
 pub mod catalogue;
+pub mod certificate;
 pub mod cow_list;
 pub mod device;
 pub mod dialect;
@@ -38,6 +39,7 @@ pub use batch::{
     ScrapeFailure, ScrapeTarget, ScrapedPage, SiteFileStatus, SourceLoad, TargetId, TargetSource,
 };
 pub use catalogue::{Metric, MetricId};
+pub use certificate::CertificateLine;
 pub use cow_list::CowList;
 pub use device::{Device, DeviceClass};
 pub use dialect::Dialect;

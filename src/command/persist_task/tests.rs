@@ -12,6 +12,7 @@ use gaunt_engine::Engine;
 
 mod files;
 mod journal;
+mod last_release;
 mod moments;
 
 const START: UnixMs = UnixMs(1_760_017_311_000);

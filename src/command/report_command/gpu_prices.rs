@@ -23,6 +23,23 @@ pub struct GpuPrices {
 }
 
 impl GpuPrices {
+    /// Adds the prices of flags, which take precedence; one without a model is that of all others.
+    #[must_use]
+    pub fn with_flags(
+        mut self,
+        flags: Vec<(Option<String>, f64)>,
+        currency: Option<String>,
+    ) -> Self {
+        let default = flags.iter().find(|(model, _)| model.is_none());
+        self.default = default.map(|(_, price)| *price).or(self.default);
+        let by_model = flags.into_iter().filter_map(|(model, per_gpu_hour)| {
+            model.map(|model| GpuModelPrice { model, per_gpu_hour })
+        });
+        self.by_model.splice(0..0, by_model);
+        self.currency = currency.unwrap_or(self.currency);
+        self
+    }
+
     /// Price of a GPU-hour; none if unknown.
     pub fn of(&self, model: Option<&str>) -> Option<f64> {
         let matches = |price: &&GpuModelPrice| {

@@ -10,6 +10,10 @@ const SAME_NAME_NEXT: &str =
 const HOST_METRICS_NEXT: &str = "Run node_exporter or gaunt-node there, or give both targets of a \
     machine the same node name (NODE=ADDRESS, or the label `node`).";
 
+/// The next step for other versions.
+pub(super) const VERSIONS_NEXT: &str =
+    "Update gaunt first, then gaunt-node; CHANGELOG.md has what speaks with what.";
+
 /// The next step without any target.
 pub(super) const NO_TARGETS_NEXT: &str =
     "Name targets with --targets, --file-sd or `gather.targets` in the settings.";
@@ -58,13 +62,70 @@ impl CheckTexts {
             | CoverageKind::JoinedNodes
             | CoverageKind::ExporterFields
             | CoverageKind::PressureMetrics => Self::of_nodes(kind),
-            CoverageKind::Peers | CoverageKind::Store => Self::of_servers(kind),
+            CoverageKind::Clocks | CoverageKind::Versions | CoverageKind::Certificates => {
+                Self::of_exporters(kind)
+            }
+            CoverageKind::Sources
+            | CoverageKind::SiteFiles
+            | CoverageKind::Alertmanagers
+            | CoverageKind::Peers
+            | CoverageKind::Store => Self::of_servers(kind),
             _ => Self::of_devices(kind),
+        }
+    }
+
+    const fn of_exporters(kind: CoverageKind) -> Self {
+        match kind {
+            CoverageKind::Clocks => Self {
+                things: ("clock of a node", "clocks of nodes"),
+                complete: ("is right", "are right"),
+                lacks: ("is wrong", "are wrong"),
+                meaning: "times in its logs and in gaunt differ, and certificates may count as invalid",
+                next: "Run `chronyc tracking` or `timedatectl` there, and check NTP; also on this host, if all differ alike.",
+            },
+            CoverageKind::Versions => Self {
+                things: ("gaunt-node", "gaunt-nodes"),
+                complete: ("has gaunt's version", "have gaunt's version"),
+                lacks: ("has another version than gaunt", "have another version than gaunt"),
+                meaning: "it is read, and may lack metrics",
+                next: VERSIONS_NEXT,
+            },
+            _ => Self {
+                things: ("certificate", "certificates"),
+                complete: (
+                    "is valid for longer than `judge.certificate_seconds`",
+                    "are valid for longer than `judge.certificate_seconds`",
+                ),
+                lacks: ("expires soon", "expire soon"),
+                meaning: "then clients that check it cannot connect",
+                next: "Renew it, with `gaunt certs --renew` where gaunt's CA signed it; it is read again without a restart.",
+            },
         }
     }
 
     const fn of_servers(kind: CoverageKind) -> Self {
         match kind {
+            CoverageKind::Sources => Self {
+                things: ("source of targets", "sources of targets"),
+                complete: ("is read", "are read"),
+                lacks: ("is not read", "are not read"),
+                meaning: "its last list stays in use",
+                next: "Check [gather] and the log.",
+            },
+            CoverageKind::SiteFiles => Self {
+                things: ("file of topology or jobs", "files of topology and jobs"),
+                complete: ("is read", "are read"),
+                lacks: ("has an error", "have errors"),
+                meaning: "its last content stays in use, or its faulty part is skipped",
+                next: "Run `gaunt check-config`.",
+            },
+            CoverageKind::Alertmanagers => Self {
+                things: ("Alertmanager", "Alertmanagers"),
+                complete: ("takes alerts", "take alerts"),
+                lacks: ("takes no alerts", "take no alerts"),
+                meaning: "findings notify nobody there",
+                next: "Check [alertmanager] and the log.",
+            },
             CoverageKind::Peers => Self {
                 things: ("other aggregator", "other aggregators"),
                 complete: ("answers", "answer"),

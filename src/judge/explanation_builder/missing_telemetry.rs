@@ -159,6 +159,7 @@ impl MissingScope {
                 | K::TargetDown
                 | K::FindingsOverLimit
                 | K::AggregatorLate
+                | K::CertificateExpiring
         );
         // Anything may be the cause of a slowdown that no finding explains.
         let unexplained = kind == K::UnexplainedSlowdown;

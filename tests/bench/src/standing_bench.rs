@@ -33,6 +33,7 @@ struct StandingFaultResult {
 fn tested_kinds() -> impl Iterator<Item = FindingKind> {
     let own_kinds = [
         FindingKind::AggregatorLate,
+        FindingKind::CertificateExpiring,
         FindingKind::FindingsOverLimit,
         FindingKind::UnexplainedSlowdown,
     ];

@@ -14,6 +14,21 @@ app.kubernetes.io/name: {{ .component }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
 {{- end }}
 
+{{- define "gaunt.probeScheme" -}}
+scheme: {{ ternary "HTTPS" "HTTP" .Values.security.enabled }}
+{{- end }}
+
+{{- define "gaunt.nodeProbe" -}}
+{{- if .Values.security.enabled -}}
+tcpSocket:
+  port: metrics
+{{- else -}}
+httpGet:
+  path: /healthz
+  port: metrics
+{{- end }}
+{{- end }}
+
 {{- define "gaunt.containerSecurity" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true

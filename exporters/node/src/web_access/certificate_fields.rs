@@ -1,6 +1,8 @@
-//! The fields of an X.509 certificate that the TLS library does not give: its subject alternative names.
+//! The fields of an X.509 certificate that the TLS library does not give: its subject alternative names and its expiry.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+
+use gaunt_schema::UnixMs;
 
 /// DER tags (X.690).
 const SEQUENCE: u8 = 0x30;
@@ -8,6 +10,9 @@ const OBJECT_ID: u8 = 0x06;
 const BOOLEAN: u8 = 0x01;
 const OCTETS: u8 = 0x04;
 const EXTENSIONS: u8 = 0xa3;
+const VERSION: u8 = 0xa0;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
 
 /// The object identifier of the extension subjectAltName: 2.5.29.17.
 const ALTERNATIVE_NAMES: [u8; 3] = [0x55, 0x1d, 0x11];
@@ -71,6 +76,41 @@ fn find_alternative_names(certificate: &[u8]) -> Option<Vec<String>> {
     None
 }
 
+/// When a certificate expires (`notAfter`); none if it is malformed.
+pub(super) fn read_expiry(certificate: &[u8]) -> Option<UnixMs> {
+    let signed = DerReader(certificate).expect_element(SEQUENCE)?;
+    let mut fields = DerReader(DerReader(signed).expect_element(SEQUENCE)?);
+    // The version is optional; then follow serial number, signature algorithm and issuer.
+    let (first, _) = fields.next_element()?;
+    let skipped = if first == VERSION { 3 } else { 2 };
+    for _ in 0..skipped {
+        fields.next_element()?;
+    }
+    let mut validity = DerReader(fields.expect_element(SEQUENCE)?);
+    validity.next_element()?;
+    let (tag, text) = validity.next_element()?;
+    read_time(tag, text)
+}
+
+/// A time in UTC: two digits of the year mean 1950 to 2049 (RFC 5280, 4.1.2.5.1).
+fn read_time(tag: u8, text: &[u8]) -> Option<UnixMs> {
+    let digits = str::from_utf8(text).ok()?.strip_suffix('Z')?;
+    if !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let (year, rest) = match (tag, digits.len()) {
+        (UTC_TIME, 12) => {
+            let year: i64 = digits[..2].parse().ok()?;
+            (if year < 50 { 2_000 + year } else { 1_900 + year }, &digits[2..])
+        }
+        (GENERALIZED_TIME, 14) => (digits[..4].parse().ok()?, &digits[4..]),
+        _ => return None,
+    };
+    let part = |index: usize| rest[2 * index..2 * index + 2].parse::<i64>().ok();
+    let day = UnixMs::from_date(year, part(0)?, part(1)?)?;
+    Some(UnixMs(day.0 + ((part(2)? * 60 + part(3)?) * 60 + part(4)?) * 1_000))
+}
+
 /// A general name: [1] email, [2] DNS, [6] URI, [7] IP.
 fn read_name(tag: u8, content: &[u8]) -> Option<String> {
     match tag {
@@ -110,10 +150,28 @@ mod tests {
     }
 
     #[test]
-    fn truncated_certificate_has_no_names() {
+    fn truncated_certificate_has_neither_names_nor_expiry() {
         let certificate = make_certificate();
         for length in 0..certificate.len() {
             assert!(read_alternative_names(&certificate[..length]).is_empty(), "{length}");
+            assert_eq!(read_expiry(&certificate[..length]), None, "{length}");
+        }
+    }
+
+    #[test]
+    fn expiry_is_read_in_both_formats() {
+        for (year, expected) in [
+            (2026, "2026-12-09T00:00:00.000Z"),
+            (2049, "2049-12-09T00:00:00.000Z"),
+            (2050, "2050-12-09T00:00:00.000Z"),
+        ] {
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.not_after = rcgen::date_time_ymd(year, 12, 9);
+            let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+            assert_eq!(read_expiry(certificate.der()).unwrap().to_rfc3339(), expected);
+        }
+        for text in ["261209000000", "26120900000aZ", "2612090000Z", "261409000000Z", ""] {
+            assert_eq!(read_time(UTC_TIME, text.as_bytes()), None, "{text}");
         }
     }
 }

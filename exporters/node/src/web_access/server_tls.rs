@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use gaunt_schema::plain_error;
+use gaunt_schema::{UnixMs, plain_error};
 use tokio_rustls::rustls::{
     DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
     SupportedCipherSuite, SupportedProtocolVersion,
@@ -19,7 +19,7 @@ use tokio_rustls::rustls::{
 };
 
 use super::{
-    certificate_fields::read_alternative_names,
+    certificate_fields::{read_alternative_names, read_expiry},
     config_error::WebConfigError,
     config_file::{ConfigFile, TlsSettings, read_bounded},
 };
@@ -39,8 +39,15 @@ const WEAK_SUITES: [&str; 4] = [
 const HTTP2_SUITES: [&str; 2] =
     ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"];
 
+/// The TLS of a server.
+pub(super) struct ServerTls {
+    pub(super) config: Arc<ServerConfig>,
+    /// When the first certificate of its chain expires; none if none of them can be read.
+    pub(super) expiry: Option<UnixMs>,
+}
+
 /// Builds the server's TLS, if the file has it.
-pub(super) fn build_tls(file: &ConfigFile) -> Result<Option<Arc<ServerConfig>>, WebConfigError> {
+pub(super) fn build_tls(file: &ConfigFile) -> Result<Option<ServerTls>, WebConfigError> {
     let Some(tls) = &file.tls else { return Ok(None) };
     let failed = |setting: &str, why: &str| WebConfigError::of_setting(&file.path, setting, why);
     if tls.cert.is_empty() && tls.cert_file.is_empty() {
@@ -57,6 +64,7 @@ pub(super) fn build_tls(file: &ConfigFile) -> Result<Option<Arc<ServerConfig>>, 
     });
     let pem = load_pem(file, &tls.cert, &tls.cert_file)?;
     let chain = read_certificates(&file.path, "cert", &pem)?;
+    let expiry = chain.iter().filter_map(|certificate| read_expiry(certificate)).min();
     let pem = load_pem(file, &tls.key, &tls.key_file)?;
     let key = PrivateKeyDer::from_pem_slice(&pem)
         .map_err(|_| failed("key", "no private key in PEM; convert it with `openssl pkey`"))?;
@@ -73,7 +81,14 @@ pub(super) fn build_tls(file: &ConfigFile) -> Result<Option<Arc<ServerConfig>>, 
     })?;
     config.ignore_client_order = tls.prefer_server_cipher_suites.unwrap_or(true);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Some(Arc::new(config)))
+    Ok(Some(ServerTls { config: Arc::new(config), expiry }))
+}
+
+/// When the first certificate in a file of PEM expires; none if it has none that can be read.
+pub fn read_certificate_expiry(path: &Path) -> Option<UnixMs> {
+    let pem = read_bounded(path).ok()?;
+    let certificates = CertificateDer::pem_slice_iter(&pem).take(MAX_CERTIFICATES).flatten();
+    certificates.filter_map(|certificate| read_expiry(&certificate)).min()
 }
 
 /// The bytes of a setting that is inline or in a file.

@@ -138,19 +138,19 @@ fn web_configuration_is_reloaded_when_a_certificate_changes() {
     let folder = make_folder();
     let access = load_text(folder.path(), &tls_section("")).unwrap();
     let first = access.server_tls().unwrap();
-    assert!(Arc::ptr_eq(&first, reload(&access).tls.as_ref().unwrap()), "nothing changed");
+    assert!(Arc::ptr_eq(&first, &reload(&access).tls.as_ref().unwrap().config), "nothing changed");
     // The certificate alone does not belong to the key: the previous one stays in use.
     let key = fs::read(folder.path().join("server.key")).unwrap();
     write_certificate(folder.path(), "server.crt", "server.key");
     let new_key = fs::read(folder.path().join("server.key")).unwrap();
     fs::write(folder.path().join("server.key"), key).unwrap();
-    assert!(Arc::ptr_eq(&first, reload(&access).tls.as_ref().unwrap()));
+    assert!(Arc::ptr_eq(&first, &reload(&access).tls.as_ref().unwrap().config));
     fs::remove_file(folder.path().join("server.key")).unwrap();
     fs::write(folder.path().join("server.key.new"), new_key).unwrap();
     fs::rename(folder.path().join("server.key.new"), folder.path().join("server.key")).unwrap();
     // The same instant would be within the interval of the last look.
     let rules = access.current_rules(Instant::now() + LOOK_INTERVAL * 3);
-    assert!(!Arc::ptr_eq(&first, rules.tls.as_ref().unwrap()));
+    assert!(!Arc::ptr_eq(&first, &rules.tls.as_ref().unwrap().config));
 }
 
 #[test]

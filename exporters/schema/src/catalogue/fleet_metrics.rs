@@ -86,6 +86,8 @@ rows! {
         Metric::new_gauge("gaunt_store_waiting_seconds", Fleet, Unit::Seconds, 1.0);
     STORE_SERIES, "Series that are written to the store.",
         Metric::new_gauge("gaunt_store_series", Fleet, Unit::Count, 1.0);
+    CERTIFICATE_EXPIRY, "When a certificate that the aggregator presents expires, or the one of its chain that expires first.",
+        Metric::new_gauge("gaunt_certificate_expiry_timestamp_seconds", Fleet, Unit::Seconds, 1.0);
     PEER_UP, "Whether another aggregator of the cluster answers.",
         Metric::new_gauge("gaunt_peer_up", Fleet, Unit::Count, 1.0);
     PEER_WAITING, "Acknowledgements and other actions that another aggregator of the cluster does not have yet.",

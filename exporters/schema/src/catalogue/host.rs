@@ -85,6 +85,8 @@ rows! {
             .with_foreign(&[node_exporter_name("node_vmstat_oom_kill")]);
     NODE_POWER, "Power draw of the whole node, where its board tells.",
         Metric::new_gauge("gaunt_node_power_watts", Node, Unit::Watts, 1.0).with_history();
+    CERTIFICATE_EXPIRY, "When the certificate of the exporter expires, or the one of its chain that expires first.",
+        Metric::new_gauge("gaunt_node_certificate_expiry_timestamp_seconds", Node, Unit::Seconds, 1.0);
     NFS_RETRANSMITS, "Requests to NFS servers that were sent again because no answer came.",
         Metric::new_counter("gaunt_node_nfs_retransmits_total", Node, Unit::Count, Bits64);
     NFSD_READ_BYTES, "Bytes that the node's NFS server read for its clients.",

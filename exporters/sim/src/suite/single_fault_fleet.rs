@@ -217,6 +217,7 @@ fn scenario_of_kind(kind: FindingKind) -> Option<&'static str> {
         | FindingKind::DataStale
         // Findings about gaunt itself are not faults of a fleet.
         | FindingKind::AggregatorLate
+        | FindingKind::CertificateExpiring
         | FindingKind::FindingsOverLimit => return None,
     })
 }

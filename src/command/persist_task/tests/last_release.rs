@@ -1,0 +1,88 @@
+//! What the last release wrote is read: its state, its frames and its answers, as files of version 0.1.0.
+
+use std::path::{Path, PathBuf};
+
+use gaunt_schema::{Device, UnixMs, catalogue::host, frame::FrameDecoder, text::PageLimits};
+
+use super::*;
+use gaunt_api::{Answer, Question};
+use gaunt_engine::EngineOptions;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/release-0.1.0").join(name)
+}
+
+/// A copy of the folder, because opening the state locks and may rename files in it.
+fn copy_state() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(fixture("state")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn state_of_the_last_release_keeps_findings_and_acknowledgements() {
+    let folder = copy_state();
+    let (store, state) = load_state(folder.path()).unwrap();
+    let mut engine = Engine::from_persisted(EngineOptions::default(), state);
+    // Some seconds after it was saved.
+    let since: UnixMs = {
+        let text = std::fs::read_to_string(fixture("api/findings.json")).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        UnixMs(json["at"].as_i64().unwrap() + 5_000)
+    };
+    engine.run_tick(since);
+    let Answer::Findings(list) = engine.answer_question(&Question::Findings) else {
+        panic!("no findings");
+    };
+    let kept = list.findings.iter().find(|finding| finding.kind == FindingKind::PortDown).unwrap();
+    assert_eq!(kept.id, "port_down/gpu002/mlx5_3/1");
+    let acknowledged = kept.acknowledged.as_ref().unwrap();
+    assert_eq!((&*acknowledged.by, &*acknowledged.note), ("alice", "cable ordered"));
+    // Nothing was set aside as unreadable, and the same version writes it again.
+    let state = engine.persisted_state().unwrap();
+    let outcome = PersistWriter::new(store).write_changes(&state, true);
+    assert_eq!((outcome.findings, outcome.other_parts), (Ok(()), Ok(())));
+    let names: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(
+        names.iter().all(|name| name == "lock" || name.to_string_lossy().ends_with(".gaunt")),
+        "{names:?}"
+    );
+}
+
+#[test]
+fn frame_of_the_last_release_is_decoded() {
+    let body = std::fs::read(fixture("frame.bin")).unwrap();
+    let mut state = gaunt_schema::frame::FrameDecodeState::default();
+    let page = FrameDecoder::default().decode_frame(&mut state, &body, &PageLimits::default());
+    let page = page.unwrap();
+    assert_eq!(page.report.node.as_deref(), Some("gpu001"));
+    assert!(page.report.samples.len() > 1_000, "{}", page.report.samples.len());
+    let load = page.report.find_reading(&Device::new_node(), host::LOAD);
+    assert!(load.and_then(|reading| reading.value()).is_some());
+}
+
+#[test]
+fn answers_of_the_last_release_are_decoded() {
+    let mut decoded = 0;
+    for entry in std::fs::read_dir(fixture("api")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let asked = match name.as_str() {
+            "findings_port_down_gpu002_mlx5_3_1" => "findings/port_down/gpu002/mlx5_3/1",
+            "history_metric_power" => "history",
+            other => other,
+        };
+        let parameters: &[(String, String)] =
+            if asked == "history" { &[("metric".to_owned(), "power".to_owned())] } else { &[] };
+        let question = Question::parse_path(asked, parameters).unwrap();
+        let json = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let answer = Answer::from_json(&question, &json);
+        assert!(answer.is_ok(), "{name}: {:?}", answer.err());
+        decoded += 1;
+    }
+    assert_eq!(decoded, 16);
+}
