@@ -31,6 +31,8 @@ pub(crate) enum PromptCommand {
     Colour(Option<String>),
     /// Open the aggregator of a name in the user's file; none to list them.
     Context(String),
+    /// Show one of several clusters, or all of them.
+    Cluster(String),
     /// Act as a key.
     Key(KeyPress),
     /// Capture or release the mouse.
@@ -51,7 +53,7 @@ pub(crate) enum TimeArgument {
 }
 
 /// Commands that do not open a screen: name, argument, description.
-const COMMANDS: [(&str, &str, &str); 13] = [
+const COMMANDS: [(&str, &str, &str); 14] = [
     ("at", "-20m | 12:03 | now", "show a past time"),
     ("live", "", "return to now"),
     ("filter", "FILTER", "filter rows, as with /"),
@@ -61,6 +63,7 @@ const COMMANDS: [(&str, &str, &str); 13] = [
     ("theme", "NAME", "dark, light, contrast, colourblind, file"),
     ("write", "csv|json FILE", "write the rows to a new file"),
     ("ctx", "NAME", "aggregator of your config.toml"),
+    ("cluster", "NAME|all", "one of several clusters, or all"),
     ("key", "KEY", "act as a key, for bindings"),
     ("mouse", "on | off", "off: the terminal uses the mouse"),
     ("help", "", "keys of this screen"),
@@ -175,6 +178,7 @@ pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
                 path => PromptCommand::Write(form, PathBuf::from(path)),
             }
         }
+        "cluster" => PromptCommand::Cluster(needs("the name of a cluster, or all")?.to_owned()),
         "ctx" => {
             PromptCommand::Context(needs("a name of [contexts] in your config.toml")?.to_owned())
         }
@@ -218,6 +222,7 @@ mod tests {
             ("colour power", PromptCommand::Colour(Some("power".into()))),
             ("mouse off", PromptCommand::Mouse(false)),
             ("ctx prod-a", PromptCommand::Context("prod-a".into())),
+            ("cluster hall-1", PromptCommand::Cluster("hall-1".into())),
             ("key PgDn", PromptCommand::Key(KeyPress::PageDown)),
             ("sort power desc", PromptCommand::Sort("power desc".into())),
             ("filter lost>0", PromptCommand::Filter("lost>0".into())),
