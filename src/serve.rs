@@ -8,7 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::{Router, middleware::from_fn_with_state, routing::get};
+use axum::{
+    Router,
+    middleware::from_fn_with_state,
+    routing::{get, post},
+};
 use gaunt_node::{
     connection_admission::{ConnectionAdmission, ConnectionLimits, ConnectionPermit},
     host_check::HostNames,
@@ -32,6 +36,7 @@ use tokio::{
 
 use crate::answer_source::AnswerSource;
 use gaunt_engine::EngineHandle;
+use gaunt_series::WriteReceiver;
 use gaunt_store::{StoreStatus, StoreWriter};
 
 mod acknowledge;
@@ -47,6 +52,8 @@ mod negotiated_page;
 mod pairing_endpoint;
 mod peer_endpoints;
 mod peer_service;
+mod receive_endpoint;
+mod receive_service;
 mod recording_endpoint;
 mod request_guard;
 mod service_discovery;
@@ -59,6 +66,7 @@ use api_state::{ApiState, OverviewCache};
 use audit_log::AuditLog;
 pub use audit_log::AuditLogError;
 use peer_service::PeerService;
+use receive_service::{RECEIVE_PATH, ReceiveService};
 use request_guard::{RequestGuard, ReserveConnection, guard_request};
 use write_token::WriteToken;
 pub use write_token::{WriteTokenError, check_token_file};
@@ -106,6 +114,7 @@ pub struct AggregatorServer {
     recording: Option<RecordingFollowFn>,
     store: Option<watch::Receiver<StoreStatus>>,
     peers: Option<PeerService>,
+    receive: Option<ReceiveService>,
     limits: ConnectionLimits,
 }
 
@@ -130,6 +139,7 @@ impl AggregatorServer {
             recording: None,
             store: None,
             peers: None,
+            receive: None,
             limits: LIMITS,
         })
     }
@@ -174,6 +184,16 @@ impl AggregatorServer {
         Self { peers: Some(PeerService::new(engine, cluster, started)), ..self }
     }
 
+    /// Passes on what senders with the token in this file write.
+    pub fn with_receiver(
+        self,
+        receiver: WriteReceiver,
+        token_file: &Path,
+    ) -> Result<Self, WriteTokenError> {
+        let service = ReceiveService::new(receiver, WriteToken::from_file(token_file)?);
+        Ok(Self { receive: Some(service), ..self })
+    }
+
     /// Sets other connection limits.
     #[must_use]
     pub fn with_limits(self, limits: ConnectionLimits) -> Self {
@@ -191,7 +211,7 @@ impl AggregatorServer {
         let (stopping, stopped) = watch::channel(false);
         let hub = StreamHub::new(source.clone(), stopped.clone());
         let (token, audit, recording, store) = (self.token, self.audit, self.recording, self.store);
-        let peers = self.peers;
+        let (peers, receive) = (self.peers, self.receive);
         let (api_stopped, overview_cache) = (stopped.clone(), OverviewCache::default());
         let state = ApiState {
             source,
@@ -201,10 +221,13 @@ impl AggregatorServer {
             recording,
             store,
             peers,
+            receive,
             stopped: api_stopped,
             overview_cache,
         };
-        let guard = RequestGuard::new(self.names, self.access.clone(), state.token.clone());
+        let sender_token = state.receive.as_ref().map(|service| service.token().clone());
+        let guard = RequestGuard::new(self.names, self.access.clone(), state.token.clone())
+            .with_sender_token(sender_token);
         let (routes, access) = (build_router(state, guard), self.access);
         let mut connections = JoinSet::new();
         tokio::pin!(stop);
@@ -278,6 +301,7 @@ fn build_router(state: ApiState, guard: RequestGuard) -> Router {
         .route("/readyz", get(health_endpoints::handle_readyz))
         .route("/metrics", get(exposition::handle_metrics))
         .route("/node/{node}/metrics", get(service_discovery::handle_node_page))
+        .route(RECEIVE_PATH, post(receive_endpoint::handle_write))
         .route("/sd/http", get(service_discovery::handle_targets))
         .nest(gaunt_api::API, json_api::api_routes())
         .with_state(state)

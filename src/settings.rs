@@ -82,6 +82,8 @@ pub struct Settings {
     pub state_folder: Option<PathBuf>,
     /// File of the token that permits acknowledging findings, if set.
     pub token_file: Option<PathBuf>,
+    /// File of the token with which a sender may write what it scrapes, if that is received.
+    pub receive_token_file: Option<PathBuf>,
     /// Web configuration of `gaunt serve` with TLS and users, if set.
     pub web_config: Option<PathBuf>,
     /// File to which `gaunt serve` logs actions as JSON, if set.
@@ -171,6 +173,7 @@ impl Settings {
             listen: file.serve.listen.to_socket_address(),
             state_folder: resolve_path(path, &file.serve.state_folder),
             token_file: resolve_path(path, &file.serve.token_file),
+            receive_token_file: resolve_path(path, &file.serve.receive_token_file),
             web_config: resolve_path(path, &file.serve.web_config),
             audit_file: resolve_path(path, &file.serve.audit_file),
             names: file.serve.names,
