@@ -62,7 +62,9 @@ fn prefix_texts(cluster: &str, separator: &str, value: &mut Value) {
     match value {
         Value::String(text) if !text.is_empty() => *text = [cluster, separator, text].concat(),
         Value::Array(items) => {
-            items.iter_mut().for_each(|item| prefix_texts(cluster, separator, item));
+            for item in items {
+                prefix_texts(cluster, separator, item);
+            }
         }
         other => qualify_value(cluster, other),
     }

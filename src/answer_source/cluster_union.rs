@@ -216,7 +216,9 @@ impl ClusterUnion {
             if is_whole {
                 report("all clusters answer again");
             }
-            notes.iter().for_each(|note| report(note));
+            for note in notes {
+                report(note);
+            }
         }
     }
 

@@ -95,7 +95,7 @@ fn join_overviews(names: &[SanitizedText], overviews: impl Iterator<Item = Overv
                     None => left.states.push(count),
                 }
             }
-            join_lost(&mut left.lost, right.lost);
+            join_lost(&mut left.lost, &right.lost);
             left.findings_open += right.findings_open;
             left.findings_acknowledged += right.findings_acknowledged;
             left.findings_without_place += right.findings_without_place;
@@ -128,7 +128,7 @@ fn join_overviews(names: &[SanitizedText], overviews: impl Iterator<Item = Overv
 }
 
 /// Adds lost GPUs; costs only in one currency, and history only with one step.
-fn join_lost(left: &mut gaunt_api::LostGpuTime, right: gaunt_api::LostGpuTime) {
+fn join_lost(left: &mut gaunt_api::LostGpuTime, right: &gaunt_api::LostGpuTime) {
     left.gpus += right.gpus;
     left.findings_gpus += right.findings_gpus;
     left.idle_gpus += right.idle_gpus;

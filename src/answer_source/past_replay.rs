@@ -120,16 +120,16 @@ impl PastReplayer {
         let is_known = |known: &ReplayedInstant| {
             known.at == at && (known.node == node || known.node.is_none() && known.engine.is_ok())
         };
-        let position = match self.instants.iter().position(is_known) {
-            Some(position) => position,
-            None => {
-                if self.instants.len() == MAX_INSTANTS {
-                    self.instants.pop_front();
-                }
-                let engine = self.replay(at, node.as_ref()).await;
-                self.instants.push_back(ReplayedInstant { at, node, engine });
-                self.instants.len() - 1
+        let known = self.instants.iter().position(is_known);
+        let position = if let Some(position) = known {
+            position
+        } else {
+            if self.instants.len() == MAX_INSTANTS {
+                self.instants.pop_front();
             }
+            let engine = self.replay(at, node.as_ref()).await;
+            self.instants.push_back(ReplayedInstant { at, node, engine });
+            self.instants.len() - 1
         };
         match &self.instants[position].engine {
             Ok(engine) => match engine.ask_question(question).await {

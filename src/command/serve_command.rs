@@ -1,6 +1,12 @@
 //! `gaunt serve`: runs the aggregator until it is stopped.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -96,11 +102,7 @@ pub async fn run(
         let (started, persisted) = PersistTask::start_persisting(store, &engine);
         (persisting, engine) = (Some(started), persisted);
     }
-    if let (TargetFeed::Received(receiver), Some(token)) =
-        (&feed.targets, &serve_options.receive_token_file)
-    {
-        server = server.with_receiver(receiver.clone(), token)?;
-    }
+    server = open_receiver(server, &feed, serve_options.receive_token_file.as_deref())?;
     let server = server.with_peers(engine.clone(), cluster, pair.started);
     let at_peers = pair.watch_posted();
     let peer_tasks = pair.start_passing(&engine);
@@ -164,6 +166,20 @@ fn secure_server(
     Ok(match &options.audit_file {
         Some(path) => server.with_audit_file(path)?,
         None => server,
+    })
+}
+
+/// Opens the way for senders of remote write, if their pages feed the engine.
+fn open_receiver(
+    server: AggregatorServer,
+    feed: &EngineFeed,
+    token_file: Option<&Path>,
+) -> anyhow::Result<AggregatorServer> {
+    Ok(match (&feed.targets, token_file) {
+        (TargetFeed::Received(receiver), Some(token)) => {
+            server.with_receiver(receiver.clone(), token)?
+        }
+        _ => server,
     })
 }
 

@@ -1,5 +1,7 @@
 //! Several clusters in one view: joined lists, names with their cluster, and a cluster that falls silent.
 
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
 use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;

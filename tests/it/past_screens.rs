@@ -31,7 +31,7 @@ fn screens_of_last_year_are_replayed_with_explanations() {
     assert_eq!(overview["at"].as_i64(), Some(at));
     let nodes = overview["heat"]["nodes"].as_array().unwrap();
     assert!(nodes.iter().any(|node| node == "r08-c03"), "{overview}");
-    let note = overview["source_notes"][0].as_str().unwrap();
+    let source = overview["source_notes"][0].as_str().unwrap();
     assert!(
         note.contains("past, replayed from 15 minutes") && note.contains(&server.url),
         "{note}"

@@ -1,5 +1,7 @@
 //! Remote write received: a real Prometheus and a real vmagent send what they scrape, and hostile senders are refused.
 
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
 use std::{
     fs,
     io::{Read as _, Write as _},
