@@ -167,6 +167,7 @@ impl Cluster {
         page: &ScrapedPage,
         at: UnixMs,
     ) -> Result<NodeId, SanitizedText> {
+        let is_renamed = self.update_page_name(index, &page.report);
         let name = self.name_page(index, page.dialect, &page.report);
         let target = &self.targets[index].target;
         let (id, address) = (target.id, target.address.clone());
@@ -183,6 +184,14 @@ impl Cluster {
             let tracked = &mut self.targets[index];
             (tracked.node, tracked.node_time) = (None, None);
             tracked.layout = RowLayout::default();
+            // The node that a target itself renamed stays visible as stale. Where another exporter of the machine knows
+            // its name better, there never was another node.
+            let is_left =
+                || self.inventory.node_by_id(previous).is_some_and(|node| node.sources.is_empty());
+            if !is_renamed && is_left() {
+                self.inventory.remove_node(previous, &mut self.columns);
+                self.invalidate_rows();
+            }
         }
         let Some(sources) = self.inventory.node_mut(node).map(|node| &mut node.sources) else {
             return Err(too_many());

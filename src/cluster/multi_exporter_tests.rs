@@ -253,3 +253,24 @@ fn machines_behind_one_address_stay_apart() {
     let domains = [("c:9400", Dcgm, "gpu1.a.example"), ("d:9100", NodeExporter, "gpu1.b.example")];
     assert_eq!(joined_nodes(&domains).len(), 2);
 }
+
+#[test]
+fn node_that_another_exporter_names_better_leaves_no_other_node() {
+    let mut cluster = new_cluster(&[(1, "10.0.0.7:9400", None), (2, "10.0.0.7:9100", None)]);
+    let gpus: [GpuOnPage<'_>; 1] = [("0", &[("uuid", "GPU-AAAA")], 0.5)];
+    let nodes = |cluster: &Cluster| -> Vec<String> {
+        cluster.sorted_nodes().map(|(_, node)| node.name.to_string()).collect()
+    };
+    let gpu_page = |at, cluster: &mut Cluster| {
+        send_page(cluster, 1, at, Dialect::Dcgm, gpu_report("pod-x", gpu::UTILIZATION, &gpus));
+    };
+    gpu_page(1_000, &mut cluster);
+    assert_eq!(nodes(&cluster), ["pod-x"]);
+    let host = node_report("gpu7.example.org", None, &[]);
+    send_page(&mut cluster, 2, 1_100, Dialect::NodeExporter, host);
+    gpu_page(2_000, &mut cluster);
+    assert_eq!(nodes(&cluster), ["gpu7.example.org"]);
+    let gpu = row_of(&cluster, "gpu7.example.org", &Device::new_gpu(0));
+    assert_eq!(cluster.current_value(gpu::UTILIZATION, gpu), Some(0.5));
+    assert_eq!(cluster.row_count(DeviceClass::Gpu), 1, "its row is used again");
+}

@@ -52,20 +52,28 @@ impl TrackedTarget {
 }
 
 impl Cluster {
+    /// Takes the name that a page itself reports; returns whether it is another one than before.
+    pub(super) fn update_page_name(&mut self, index: usize, report: &Report) -> bool {
+        let own = reported_name(report);
+        let tracked = &mut self.targets[index];
+        let is_other = tracked.page_name != own;
+        if is_other {
+            tracked.page_name = own;
+        }
+        is_other
+    }
+
     /// The name of the node that a page reports: from the operator's configuration, else the best name that the
     /// exporters at its host report, else its host.
     pub(super) fn name_page(
-        &mut self,
+        &self,
         index: usize,
         dialect: Dialect,
         report: &Report,
     ) -> SanitizedText {
-        let own = reported_name(report);
-        let tracked = &mut self.targets[index];
-        if tracked.page_name != own {
-            tracked.page_name.clone_from(&own);
-        }
-        if let Some(name) = tracked.target.node.as_ref().filter(|name| !name.is_empty()) {
+        let own = self.targets[index].page_name.clone();
+        if let Some(name) = self.targets[index].target.node.as_ref().filter(|name| !name.is_empty())
+        {
             return name.clone();
         }
         let host = host_of(&self.targets[index].target.address);

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, SanitizedText};
+use gaunt_schema::{DeviceClass, Entity, EntityKind, Finding, FindingKind, SanitizedText};
 
 use super::{
     EvidenceRow, JudgeState,
@@ -72,7 +72,9 @@ pub(super) fn detect_congestion(
             leaves.iter().filter_map(|leaf_rail| leaf_rail.leaf).collect();
         let suspicion = match named.len() {
             1 if leaves.len() == 1 && !leaves[0].is_whole_rail(judge, cluster, &all) => {
-                leaf_congested_finding(judge, cluster, named.into_iter().next(), rail, leaves[0])
+                let leaf = named.into_iter().next();
+                let entity = leaf_entity(judge, leaf, leaves[0], &all, outcome);
+                leaf_congested_finding(judge, cluster, entity, leaves[0])
             }
             _ => rail_slow_finding(judge, cluster, rail, &leaves),
         };
@@ -251,20 +253,41 @@ fn group_ports<'a>(
     leaf_rails.into_iter().map(leaf_rail).collect()
 }
 
+/// Returns the leaf to blame. Where it is known of whole nodes, it may be several switches, one of each rail: then the
+/// rail is part of it while all other rails below it are calm.
+fn leaf_entity(
+    judge: &JudgeState,
+    leaf: Option<&SanitizedText>,
+    leaf_rail: &LeafRailPorts<'_>,
+    all: &[LeafRailPorts<'_>],
+    outcome: &mut DetectorOutcome,
+) -> Entity {
+    let whole = Entity { leaf: leaf.cloned(), ..Entity::new(EntityKind::Leaf) };
+    let of_rail = Entity { rail: Some(leaf_rail.rail.clone()), ..whole.clone() };
+    let id_of = |entity: &Entity| Finding::build_id(FindingKind::LeafCongested, entity);
+    let mut others = all.iter().filter(|other| other.leaf == leaf && other.rail != leaf_rail.rail);
+    let is_of_nodes = leaf_rail.members.iter().all(|port| port.is_leaf_of_node);
+    let has_rails = is_of_nodes && others.clone().next().is_some();
+    if !has_rails || others.any(|other| other.is_mostly_congested(judge)) {
+        outcome.supersede_open(&judge.tracker, &id_of(&of_rail), "several rails are congested");
+        return whole;
+    }
+    if judge.tracker.open_one(&id_of(&whole)).is_some() { whole } else { of_rail }
+}
+
 fn leaf_congested_finding(
     judge: &JudgeState,
     cluster: &Cluster,
-    leaf: Option<&SanitizedText>,
-    rail: &SanitizedText,
+    entity: Entity,
     leaf_rail: &LeafRailPorts<'_>,
 ) -> PendingFinding {
-    let entity = Entity { leaf: leaf.cloned(), ..Entity::new(EntityKind::Leaf) };
+    let rail = leaf_rail.rail;
     let bad = leaf_rail.congested_ports();
     let summary = format!(
         "{} of {} below {} on rail {rail} are congested.",
         format_count(bad.len(), "port"),
         leaf_rail.members.len(),
-        leaf.map(SanitizedText::as_str).unwrap_or_default()
+        entity.leaf.as_ref().map(SanitizedText::as_str).unwrap_or_default()
     );
     let members = leaf_rail.members.len();
     let least = judge.limits.members_bad_ratio * members as f64;

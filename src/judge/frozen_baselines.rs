@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use gaunt_schema::{DeviceClass, EntityKind, Finding, SanitizedText};
+use gaunt_schema::{DeviceClass, Entity, EntityKind, Finding, SanitizedText};
 
-use super::{job_group::JobGroups, port_rail::NodeRails};
+use super::{JudgeState, job_group::JobGroups, port_rail::NodeRails, standing_fault::slows_no_job};
 use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// The GPUs and nodes whose baselines are frozen.
@@ -12,7 +12,10 @@ use gaunt_cluster::{Cluster, Node, NodeId};
 pub(super) struct FrozenBaselines {
     /// A resource that all share is slow: all are frozen.
     all: bool,
+    /// GPUs that a finding blames or that lose work to one, with the whole of their jobs.
     gpus: BTreeSet<u32>,
+    /// GPUs that are blamed by findings which slow no job.
+    harmless: BTreeSet<u32>,
     nodes: BTreeSet<NodeId>,
 }
 
@@ -27,6 +30,24 @@ struct NamedEntities {
 }
 
 impl FrozenBaselines {
+    /// Collects the entities of open findings. Of a standing fault that slows no job only the blamed device and its node
+    /// are frozen: a port that has been down for weeks must not keep gaunt from learning what is usual for the jobs there.
+    pub(super) fn of_open(judge: &JudgeState, cluster: &Cluster) -> Self {
+        let (harmless, others): (Vec<&Finding>, Vec<_>) =
+            judge.tracker.iter_open().partition(|finding| slows_no_job(judge, cluster, finding));
+        let mut frozen = Self::of(cluster, others.into_iter(), &judge.job_groups);
+        let mut blamed = NamedEntities::default();
+        for entity in harmless.into_iter().map(|finding| &finding.entity) {
+            blamed.add_culprit(entity);
+            let node = entity.node.as_ref().filter(|_| entity.device.is_none());
+            let rows = node.and_then(|name| Some(cluster.node_by_name(name)?.1));
+            let rows = rows.map(|node| node.device_rows(DeviceClass::Gpu)).unwrap_or_default();
+            frozen.harmless.extend(rows);
+        }
+        frozen.nodes.extend(blamed.nodes(cluster));
+        frozen
+    }
+
     /// Collects the entities of these findings, with the whole of each affected job.
     pub(super) fn of<'a>(
         cluster: &Cluster,
@@ -38,11 +59,7 @@ impl FrozenBaselines {
         if frozen.all {
             return frozen;
         }
-        let nodes = named.nodes.iter().filter_map(|name| Some(cluster.node_by_name(name)?.0));
-        frozen.nodes.extend(nodes);
-        if !named.leaves.is_empty() || !named.rails.is_empty() {
-            frozen.nodes.extend(nodes_below(cluster, named));
-        }
+        frozen.nodes.extend(named.nodes(cluster));
         for id in &frozen.nodes {
             let rows = cluster
                 .node_by_id(*id)
@@ -64,6 +81,11 @@ impl FrozenBaselines {
 
     /// Whether the baselines of the GPU at this row are frozen.
     pub(super) fn has_gpu(&self, row: u32) -> bool {
+        self.is_slowed(row) || self.harmless.contains(&row)
+    }
+
+    /// Whether the GPU at this row or its job loses work to what a finding blames.
+    pub(super) fn is_slowed(&self, row: u32) -> bool {
         self.all || self.gpus.contains(&row)
     }
 
@@ -79,13 +101,7 @@ impl NamedEntities {
         for finding in findings {
             let culprit = &finding.entity;
             named.storage |= culprit.kind == EntityKind::Storage;
-            // A port has its leaf as a location; other nodes below that leaf are not concerned.
-            if culprit.node.is_none() {
-                named.leaves.extend(culprit.leaf.clone());
-                if culprit.leaf.is_none() {
-                    named.rails.extend(culprit.rail.clone());
-                }
-            }
+            named.add_culprit(culprit);
             for entity in std::iter::once(culprit).chain(&finding.victims) {
                 named.nodes.extend(entity.node.clone());
                 // An entity with a node and a job stands for the node; the job itself is listed separately.
@@ -95,6 +111,28 @@ impl NamedEntities {
             }
         }
         named
+    }
+
+    /// Adds the node, the leaf or the rail that a finding blames.
+    fn add_culprit(&mut self, culprit: &Entity) {
+        self.nodes.extend(culprit.node.clone());
+        // A port has its leaf as a location; other nodes below that leaf are not concerned.
+        if culprit.node.is_none() {
+            self.leaves.extend(culprit.leaf.clone());
+            if culprit.leaf.is_none() {
+                self.rails.extend(culprit.rail.clone());
+            }
+        }
+    }
+
+    /// Returns the nodes that are named, or lie below a leaf or on a rail that is.
+    fn nodes(&self, cluster: &Cluster) -> BTreeSet<NodeId> {
+        let named = self.nodes.iter().filter_map(|name| Some(cluster.node_by_name(name)?.0));
+        let mut nodes: BTreeSet<NodeId> = named.collect();
+        if !self.leaves.is_empty() || !self.rails.is_empty() {
+            nodes.extend(nodes_below(cluster, self));
+        }
+        nodes
     }
 }
 

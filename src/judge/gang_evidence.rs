@@ -44,6 +44,12 @@ pub(super) struct JobEvidenceSnapshot(BTreeMap<String, JobEvidence>);
 pub(super) struct JobEvidence {
     rounds: u32,
     last_round: UnixMs,
+    /// When it was seen first.
+    #[serde(default)]
+    first_seen: UnixMs,
+    /// The last round in which it ran at its usual pace, as far as known.
+    #[serde(default)]
+    usual_at: UnixMs,
     /// Whether the job is slower than its baseline.
     slower: ShiftDetector,
     /// The same by the traffic of its nodes, which is counted, while activity may be known from instants only.
@@ -121,6 +127,9 @@ impl GangEvidence {
             let restored = &mut self.restored.0;
             let job = self.jobs.entry(key.clone());
             let job = job.or_insert_with(|| restored.remove(key).unwrap_or_default());
+            if job.first_seen == UnixMs::default() {
+                job.first_seen = now;
+            }
             if job.last_round > now {
                 // The clock was set back.
                 job.last_round = UnixMs::default();
@@ -130,8 +139,9 @@ impl GangEvidence {
             if passed < round_s || !are_renewed(cluster, group, job.last_round) {
                 continue;
             }
-            // What is usual is not learned of a job with an open finding, such as one from before a restart.
-            if !job.is_learned() && group.gpus.iter().any(|row| frozen.has_gpu(*row)) {
+            // What is usual is not learned of a job that loses work to what a finding blames, such as one from before a
+            // restart.
+            if !job.is_learned() && group.gpus.iter().any(|row| frozen.is_slowed(*row)) {
                 continue;
             }
             job.last_round = now;
@@ -144,6 +154,9 @@ impl GangEvidence {
                 continue;
             }
             job.add_round(cluster, group, gpus, limits);
+            if job.runs_as_usual(group, limits) {
+                job.usual_at = now;
+            }
         }
     }
 }
@@ -158,6 +171,22 @@ fn are_renewed(cluster: &Cluster, group: &JobGroup, since: UnixMs) -> bool {
 }
 
 impl JobEvidence {
+    /// Whether it runs at its usual pace now, as far as samples show: if its pace and the usual one are known.
+    fn runs_as_usual(&self, group: &JobGroup, limits: &Thresholds) -> bool {
+        let is_known = self.is_learned() && group.pace.is_some();
+        is_known && !self.slowdown(group).is_suspected() && !self.may_be_slower(group, limits)
+    }
+
+    /// Returns when it was seen first.
+    pub(super) fn first_seen(&self) -> UnixMs {
+        self.first_seen
+    }
+
+    /// Returns when it ran at its usual pace last; the epoch if it never did.
+    pub(super) fn last_usual(&self) -> UnixMs {
+        self.usual_at
+    }
+
     /// Whether enough rounds were seen to know what is usual.
     pub(super) fn is_learned(&self) -> bool {
         self.rounds >= LEARNED_ROUNDS

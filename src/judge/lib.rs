@@ -87,6 +87,7 @@ mod slow_gpu;
 mod slow_node;
 mod slowdown_causes;
 mod source_unread;
+mod standing_fault;
 mod starved_node;
 mod starved_rounds;
 mod stuck_queues;
@@ -203,7 +204,7 @@ impl Judge {
         }
         self.leave_out_renamed(cluster, &mut outcome);
         hang_cause::blame_silent_nodes(&self.state, cluster, &mut outcome);
-        suppression::suppress_consequences(&mut outcome);
+        suppression::suppress_consequences(&self.state, &mut outcome);
         late_rank_evidence::add_late_rank_evidence(&self.state, cluster, &mut outcome);
         lagging_ranks::add_lagging_rank_evidence(&self.state, cluster, &mut outcome);
         self.nodes_to_ask = lagging_ranks::nodes_to_ask(&self.state, cluster, &outcome);

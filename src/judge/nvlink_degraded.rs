@@ -9,8 +9,10 @@ use super::{
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_count},
     rare_events::{LIMIT_NOTE, PeerEvents, RareEvents, sum_events},
-    slow_node::SHARED_GPUS,
 };
+
+/// From so many GPUs of one node on, link errors share what joins them: its NVSwitches, or the link between two GPUs.
+const SHARING_GPUS: usize = 2;
 
 /// Recent errors from which a GPU has any.
 const ANY_ERRORS: f64 = 0.5;
@@ -46,7 +48,7 @@ pub(super) fn detect_degraded_nvlinks(
             rows.iter().filter_map(|row| Some((*row, judge.nvlinks.of(*row)?.error_events)));
         let erring: Vec<(u32, RareEvents)> =
             events.filter(|(_, events)| events.recent() >= ANY_ERRORS).collect();
-        let sum = (erring.len() >= SHARED_GPUS)
+        let sum = (erring.len() >= SHARING_GPUS)
             .then(|| sum_events(erring.iter().map(|(_, events)| *events), peers));
         let sum = sum.flatten().filter(|(recent, least)| recent >= least);
         if let Some(sum) = sum {

@@ -7,8 +7,8 @@ use super::{
     EvidenceRow, JudgeState, finding_lifecycle::DetectorOutcome, pending_finding::PendingFinding,
 };
 
-/// From so many GPUs of one node on, and more than half of them, slow GPUs share a cause; link errors share the
-/// NVSwitches whatever the number of the others. An open finding about the node stays with fewer.
+/// From so many GPUs of one node on, and more than half of them, slow GPUs share a cause. An open finding about the node
+/// stays with fewer.
 pub(super) const SHARED_GPUS: usize = 3;
 const STILL_SHARED_GPUS: usize = 2;
 

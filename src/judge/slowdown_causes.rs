@@ -3,9 +3,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use gaunt_schema::{Entity, Finding, FindingKind, SanitizedText, Severity};
+use gaunt_schema::{DeviceClass, Entity, Finding, FindingKind, SanitizedText, Severity};
 
-use super::{JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup};
+use super::{
+    JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
+    standing_fault::is_harmless_to,
+};
 use gaunt_cluster::{Cluster, NodeId};
 
 /// The findings that explain the slowdown of a job.
@@ -76,23 +79,24 @@ impl SlowdownCauses {
             let settled = is_settled.then_some(record.finding.kind);
             let cause =
                 SlowdownCause { settled, is_told: true, is_suspected: true, is_seen: false };
-            causes.add_finding(cluster, &record.finding, &record.jobs, cause);
+            causes.add_finding(judge, cluster, &record.finding, &record.jobs, cause);
         }
         let seen = SlowdownCause { is_suspected: true, is_seen: true, ..SlowdownCause::default() };
         let told = SlowdownCause { is_told: true, ..seen };
         for finding in &outcome.findings {
             let jobs = outcome.jobs.get(&finding.id).map_or(&[][..], Vec::as_slice);
-            causes.add_finding(cluster, finding, jobs, told);
+            causes.add_finding(judge, cluster, finding, jobs, told);
         }
         // One that waits for other evidence before it opens explains nothing yet.
         for pending in outcome.suspicions.iter().filter(|pending| pending.hold.is_finite()) {
-            causes.add_finding(cluster, &pending.finding, &pending.jobs, seen);
+            causes.add_finding(judge, cluster, &pending.finding, &pending.jobs, seen);
         }
         causes
     }
 
     fn add_finding(
         &mut self,
+        judge: &JudgeState,
         cluster: &Cluster,
         finding: &Finding,
         jobs: &[SanitizedText],
@@ -114,11 +118,21 @@ impl SlowdownCauses {
             }
             return;
         }
-        for id in nodes {
+        let is_harmless = |group: &JobGroup| is_harmless_to(judge, finding, group);
+        let is_harmless_on = |id: &NodeId| {
+            let rows = cluster.node_by_id(*id).map(|node| node.device_rows(DeviceClass::Gpu));
+            let groups = judge.job_groups.groups_on(rows.unwrap_or_default());
+            !groups.is_empty() && groups.into_iter().all(is_harmless)
+        };
+        let is_harmless_for = |job: &SanitizedText| {
+            let mut groups = judge.job_groups.all_groups().iter();
+            groups.any(|group| group.group_key() == job.as_str() && is_harmless(group))
+        };
+        for id in nodes.filter(|id| !is_harmless_on(id)) {
             let known = self.nodes.entry(id).or_default();
             *known = known.merged(cause);
         }
-        for job in jobs {
+        for job in jobs.filter(|job| !is_harmless_for(job)) {
             let known = self.jobs.entry(job).or_default();
             *known = known.merged(cause);
         }

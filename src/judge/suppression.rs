@@ -4,37 +4,36 @@ use std::collections::BTreeSet;
 
 use gaunt_schema::{Entity, Finding, FindingKind, SanitizedText};
 
-use super::{finding_lifecycle::DetectorOutcome, pending_finding::PendingFinding};
+use super::{
+    JudgeState, finding_lifecycle::DetectorOutcome, pending_finding::PendingFinding,
+    standing_fault::is_harmless_to,
+};
 
 /// Removes findings that another finding explains.
-pub(super) fn suppress_consequences(outcome: &mut DetectorOutcome) {
+pub(super) fn suppress_consequences(judge: &JudgeState, outcome: &mut DetectorOutcome) {
     let all = || {
         let pending = outcome.suspicions.iter().map(|pending| &pending.finding);
         outcome.findings.iter().chain(pending)
     };
-    let facts: Vec<(FindingKind, Entity, Vec<SanitizedText>)> = all()
+    let facts: Vec<(FindingKind, Entity)> = all()
         .filter(|finding| is_root_cause(finding.kind))
-        .map(|finding| {
-            let jobs = finding.victims.iter().filter_map(|victim| victim.job.clone());
-            (finding.kind, finding.entity.clone(), jobs.collect())
-        })
+        .map(|finding| (finding.kind, finding.entity.clone()))
         .collect();
     let of_nodes = |kinds: &[FindingKind]| -> BTreeSet<SanitizedText> {
-        let facts = facts.iter().filter(|(kind, ..)| kinds.contains(kind));
-        facts.filter_map(|(_, entity, _)| entity.node.clone()).collect()
+        let facts = facts.iter().filter(|(kind, _)| kinds.contains(kind));
+        facts.filter_map(|(_, entity)| entity.node.clone()).collect()
     };
     let failing_nodes = of_nodes(&HARDWARE);
     let entities_of = |kind: FindingKind| -> BTreeSet<Entity> {
-        let facts = facts.iter().filter(|(known, ..)| *known == kind);
-        facts.map(|(_, entity, _)| entity.clone()).collect()
+        let facts = facts.iter().filter(|(known, _)| *known == kind);
+        facts.map(|(_, entity)| entity.clone()).collect()
     };
     let throttled = entities_of(FindingKind::Throttled);
     let failed = entities_of(FindingKind::GpuFailed);
     let links = entities_of(FindingKind::NvlinkDegraded);
-    let stopped: BTreeSet<SanitizedText> = facts
-        .iter()
-        .filter(|(kind, ..)| matches!(kind, FindingKind::GpuFailed | FindingKind::PortDown))
-        .flat_map(|(.., jobs)| jobs.clone())
+    let stopped: BTreeSet<SanitizedText> = all()
+        .filter(|found| matches!(found.kind, FindingKind::GpuFailed | FindingKind::PortDown))
+        .flat_map(|found| jobs_stopped_by(judge, found))
         .collect();
     let storage = || all().filter(|finding| finding.kind == FindingKind::StorageSlow);
     let (any_storage, waiting_nodes) = (storage().next().is_some(), victim_nodes(storage()));
@@ -76,6 +75,17 @@ pub(super) fn suppress_consequences(outcome: &mut DetectorOutcome) {
     }
 }
 
+/// Returns the victims of a fault that can have stopped because of it.
+fn jobs_stopped_by(judge: &JudgeState, fault: &Finding) -> Vec<SanitizedText> {
+    let goes_on = |job: &SanitizedText| {
+        let mut groups = judge.job_groups.all_groups().iter();
+        let group = groups.find(|group| group.job.as_ref() == Some(job));
+        group.is_some_and(|group| is_harmless_to(judge, fault, group))
+    };
+    let jobs = fault.victims.iter().filter_map(|victim| victim.job.clone());
+    jobs.filter(|job| !goes_on(job)).collect()
+}
+
 /// Another job may wait for the same storage. But a checkpoint looks alike: then the node has waited all along, and the
 /// finding is reported as soon as the checkpoint is over.
 fn delay_starvation(outcome: &mut DetectorOutcome) {
@@ -110,6 +120,7 @@ fn is_root_cause(kind: FindingKind) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Thresholds;
     use super::*;
 
     #[test]
@@ -126,7 +137,7 @@ mod tests {
             suspicions: vec![storage, starved("a"), starved("c")],
             ..DetectorOutcome::default()
         };
-        suppress_consequences(&mut outcome);
+        suppress_consequences(&JudgeState::new(Thresholds::default()), &mut outcome);
         let left: Vec<_> =
             outcome.suspicions.iter().map(|pending| (pending.finding.kind, pending.hold)).collect();
         let wanted = [(FindingKind::StorageSlow, 0.0), (FindingKind::DataStarved, f64::INFINITY)];

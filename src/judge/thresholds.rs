@@ -349,12 +349,12 @@ table! {
     favourite_kept_looks: u32 = 64;
     /// Seconds for which a job must be imbalanced.
     uneven_seconds: f64 = 45.0;
-    /// Job slowdown from which one that no finding explains is reported: the paces of healthy jobs drift by a tenth
-    /// with their work.
-    unexplained_ratio: f64 = 0.15;
+    /// Job slowdown from which one that no finding explains is reported. The pace of the job must besides be below what
+    /// is usual for it: that of many jobs drifts by a tenth with their work.
+    unexplained_ratio: f64 = 0.10;
     /// Seconds for which a slowdown must be unexplained: the findings that explain one open within a minute, and a
     /// moment later at slow scrape intervals.
-    unexplained_seconds: f64 = 90.0;
+    unexplained_seconds: f64 = 60.0;
     /// Time of a rank in a collective / time of most others below which it came last: those that come in time spend the
     /// difference waiting for it.
     late_rank_ratio: f64 = 0.7;

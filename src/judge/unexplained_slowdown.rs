@@ -75,9 +75,12 @@ fn unexplained_finding(
     let slack = if open.is_some() { limits.leave_share.clamp(0.1, 1.0) } else { 1.0 };
     let least = limits.unexplained_ratio * slack;
     let evidence = judge.gangs.of(group);
-    let is_slower = open.is_some() || evidence.is_slower(group, limits);
-    if uneven.slowed < least
-        || !(is_slower && evidence.is_learned())
+    let is_likely = evidence.is_slower(group, limits);
+    // The average over a longer time follows slowly; the present loss counts where samples show that it is no chance.
+    let present = group.slowdown_ratio().filter(|_| is_likely).unwrap_or_default();
+    let slowed = uneven.slowed.max(present);
+    if slowed < least
+        || !((is_likely || open.is_some()) && evidence.is_learned())
         // The ranks of several nodes work for each other.
         || (group.nodes.len() < 2 && !evidence.is_steady(group))
         || judge.pauses.distort_averages(group, cluster.now(), limits)
@@ -86,7 +89,7 @@ fn unexplained_finding(
         return None;
     }
     let since = judge.tracker.suspected_since(&id).unwrap_or(cluster.now());
-    let summary = render_summary(uneven, &survey, possible, since);
+    let summary = render_summary(uneven, slowed, &survey, possible, since);
     let missing = explanation_builder::deciding_telemetry(judge, cluster, group);
     let missing = missing.into_iter().take(MOST_LISTED).collect::<Vec<_>>().join(", ");
     let next = if missing.is_empty() {
@@ -100,14 +103,13 @@ fn unexplained_finding(
     // work are estimates: chance and nodes of other jobs then look like a slowdown.
     let warns = !(group.job.is_none() && uneven.instants);
     // The more speed is lost, the sooner it is told: after the loss of as much work.
-    let most = group.slowdown_ratio().unwrap_or_default().max(uneven.slowed);
-    let hold = limits.unexplained_seconds * (limits.unexplained_ratio / most).min(1.0);
+    let hold = limits.unexplained_seconds * (limits.unexplained_ratio / slowed).min(1.0);
     let hold = hold.max(group.interval.two_sample_seconds_of_all(limits));
-    let lost = uneven.slowed * group.gpus.len() as f64;
+    let lost = slowed * group.gpus.len() as f64;
     let gpus = group.gpus.len();
     let closes = if open.is_some() { "; limit for staying open" } else { "" };
     let slowdown = EvidenceRow::UnexplainedLoss
-        .to_evidence(Some(uneven.slowed), Some(least))
+        .to_evidence(Some(slowed), Some(least))
         .with_note(format!("{lost:.1} of {gpus} GPUs{closes}"));
     let overloaded = uneven.overloaded_nodes().map(|(_, work)| {
         EvidenceRow::NodeActivity.to_evidence(Some(work), Some(limits.uneven_times))
@@ -133,11 +135,12 @@ fn traffic_evidence(uneven: &UnevenGroup<'_>, profile: &SlowdownProfile) -> [Evi
 
 fn render_summary(
     uneven: &UnevenGroup<'_>,
+    slowed: f64,
     survey: &JobSurvey,
     possible: &BTreeSet<FindingKind>,
     since: UnixMs,
 ) -> String {
-    let (slowed, since) = (uneven.slowed, format_time_of_day(since));
+    let since = format_time_of_day(since);
     let loss = format!(
         "{} has lost {} of its speed ({:.1} GPUs) since {since}, and no finding explains it",
         uneven.group.render_title(),

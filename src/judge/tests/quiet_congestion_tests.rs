@@ -71,8 +71,16 @@ fn findings_with(marks: impl Fn(usize, &str) -> f64) -> Vec<(FindingKind, String
 fn quiet_marks_below_one_switch_and_rail_are_a_congested_leaf() {
     let found =
         findings_with(|node, name| if node < 4 && name == "rocep75s0" { 3e-3 } else { 2e-4 });
-    let expected = (FindingKind::LeafCongested, "leaf_congested/s0".to_owned(), Severity::Info);
+    let expected = (FindingKind::LeafCongested, "leaf_congested/s0/1".to_owned(), Severity::Info);
     assert_eq!(found, [expected], "no job is slower: information");
+}
+
+#[test]
+fn quiet_marks_on_several_rails_below_one_switch_are_the_whole_switch() {
+    let found =
+        findings_with(|node, name| if node < 4 && name != "rocep155s0" { 3e-3 } else { 2e-4 });
+    let expected = (FindingKind::LeafCongested, "leaf_congested/s0".to_owned(), Severity::Info);
+    assert_eq!(found, [expected]);
 }
 
 #[test]

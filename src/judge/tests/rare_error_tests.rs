@@ -67,6 +67,15 @@ fn errors_on_several_gpus_of_one_node_are_of_its_switches() {
 }
 
 #[test]
+fn errors_on_two_gpus_of_one_node_are_of_what_joins_them() {
+    let found = found_after(150, |second, node| {
+        let rate = |index| if node == 1 && [2, 5].contains(&index) { 0.1 } else { 0.0 };
+        page_of_errors(second, node, |index| rate(index) * second as f64, |_| 0.0)
+    });
+    assert_eq!(found, ["nvlink_degraded/gpu001"]);
+}
+
+#[test]
 fn errors_that_all_gpus_have_and_one_burst_are_no_fault() {
     let found = found_after(150, |second, node| {
         page_of_errors(

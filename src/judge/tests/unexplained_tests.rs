@@ -34,6 +34,8 @@ struct SlowedJob {
     second: i64,
     sent: f64,
     waited: f64,
+    /// Whether one of two ports of the first node is down, since before the first sample.
+    has_dead_port: bool,
 }
 
 impl SlowedJob {
@@ -47,7 +49,13 @@ impl SlowedJob {
     fn on_nodes(nodes: &[&str]) -> Self {
         let targets: Vec<(&str, Dialect)> =
             nodes.iter().map(|node| (*node, Dialect::Gaunt)).collect();
-        Self { fixture: TargetFixture::new(&targets), second: 0, sent: 0.0, waited: 0.0 }
+        Self {
+            fixture: TargetFixture::new(&targets),
+            second: 0,
+            sent: 0.0,
+            waited: 0.0,
+            has_dead_port: false,
+        }
     }
 
     /// Runs with a pace that is up to `swing` below or above the given one, another one each time.
@@ -64,8 +72,14 @@ impl SlowedJob {
         for _ in 0..seconds {
             self.sent += 10e9 * shown.traffic;
             self.waited += shown.io;
-            let (sent, waited) = (self.sent, self.waited);
-            self.fixture.run(1, |_, index| rank_report(index, shown, sent, waited));
+            let (sent, waited, has_dead_port) = (self.sent, self.waited, self.has_dead_port);
+            self.fixture.run(1, |_, index| {
+                let mut page = rank_report(index, shown, sent, waited);
+                if has_dead_port {
+                    add_second_port(&mut page, index > 0);
+                }
+                page
+            });
         }
         self
     }
@@ -106,11 +120,34 @@ fn rank_report(index: usize, shown: RankShown, sent: f64, waited: f64) -> Report
     page
 }
 
+fn add_second_port(page: &mut Report, is_up: bool) {
+    let device = Device::new_port("mlx5_1", "1");
+    let (state, physical) = if is_up { (4.0, 5.0) } else { (1.0, 2.0) };
+    push_reading(page, device.clone(), port::STATE, state);
+    push_reading(page, device, port::PHYSICAL_STATE, physical);
+}
+
+#[test]
+fn job_beside_a_port_that_is_down_for_ever_is_judged_like_others() {
+    let mut job = SlowedJob::on_nodes(&["ash:9770", "birch:9770", "cedar:9770", "elm:9770"]);
+    job.has_dead_port = true;
+    job.run(180, USUAL);
+    let dead = "port_down/ash/mlx5_1/1";
+    assert_eq!(job.open_ids(), [dead]);
+    job.run(100, at_pace(0.6));
+    assert!(job.open_ids().contains(&ID), "{:?}", job.open_ids());
+    // The job went on for minutes after the port was found: it did not stop because of that.
+    job.run(200, USUAL).run(150, RankShown { utilization: 1.0, ..at_pace(0.0) });
+    assert!(job.open_ids().contains(&"collective_hang/8812"), "{:?}", job.open_ids());
+    job.run(120, USUAL);
+    assert_eq!(job.open_ids(), [dead]);
+}
+
 #[test]
 fn slowdown_of_all_ranks_with_usual_hosts_and_ports_is_unexplained() {
     let mut job = SlowedJob::at_baseline();
-    assert_eq!(job.run(40, at_pace(0.6)).open_ids(), [""; 0], "a cause has time to show");
-    assert_eq!(job.run(60, at_pace(0.6)).open_ids(), [ID]);
+    assert_eq!(job.run(20, at_pace(0.6)).open_ids(), [""; 0], "a cause has time to show");
+    assert_eq!(job.run(80, at_pace(0.6)).open_ids(), [ID]);
     let finding = job.finding();
     assert_eq!(finding.severity, Severity::Warning);
     assert!((finding.lost_gpus - 3.2).abs() < 0.1, "{}", finding.lost_gpus);

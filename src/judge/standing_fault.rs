@@ -1,0 +1,44 @@
+//! Standing faults: what has been broken while a job ran as usual does not explain why that job is slow or stands now.
+
+use gaunt_cluster::Cluster;
+use gaunt_schema::{DeviceClass, Finding, FindingKind};
+
+use super::{JudgeState, job_group::JobGroup};
+
+/// Seconds for which a job must run as usual beside a fault, or after a restart: averages of a job that stops show its
+/// usual pace for a while, and so do those of its first samples.
+const USUAL_SECONDS: f64 = 120.0;
+
+/// Whether a fault is either there or not: it does not become worse while its finding is open.
+const fn is_there_or_not(kind: FindingKind) -> bool {
+    use FindingKind::{DataStale, DriverHung, GpuFailed, PortDown, PortRateLow, TargetDown};
+    matches!(kind, PortDown | PortRateLow | GpuFailed | TargetDown | DriverHung | DataStale)
+}
+
+/// Whether a job ran as usual after the finding about such a fault was opened.
+pub(super) fn is_harmless_to(judge: &JudgeState, fault: &Finding, group: &JobGroup) -> bool {
+    if !is_there_or_not(fault.kind) {
+        return false;
+    }
+    let opened = judge.tracker.open_one(&fault.id).map(|open| open.life.opened);
+    let usual = judge.gangs.of(group).last_usual();
+    let since = opened.zip(judge.first_step).map(|(opened, first)| opened.max(first));
+    since.is_some_and(|since| usual.duration_since(since).as_secs_f64() > USUAL_SECONDS)
+}
+
+/// Whether such a fault slows none of the jobs on its node, as far as known. Of a job whose usual pace is not known yet
+/// that is learned, unless both are from before a restart: the fault may have slowed it since.
+pub(super) fn slows_no_job(judge: &JudgeState, cluster: &Cluster, fault: &Finding) -> bool {
+    if !is_there_or_not(fault.kind) {
+        return false;
+    }
+    let node = fault.entity.node.as_ref().and_then(|name| cluster.node_by_name(name));
+    let rows = node.map(|(_, node)| node.device_rows(DeviceClass::Gpu)).unwrap_or_default();
+    let opened = fault.life.opened;
+    let is_new = judge.first_step.is_none_or(|first| opened >= first);
+    judge.job_groups.groups_on(rows).into_iter().all(|group| {
+        let evidence = judge.gangs.of(group);
+        let is_unknown = !evidence.is_learned() && (is_new || evidence.first_seen() > opened);
+        is_unknown || is_harmless_to(judge, fault, group)
+    })
+}
