@@ -53,7 +53,7 @@ pub(crate) enum TimeArgument {
 }
 
 /// Commands that do not open a screen: name, argument, description.
-const COMMANDS: [(&str, &str, &str); 14] = [
+const COMMANDS: [(&str, &str, &str); 13] = [
     ("at", "-20m | 12:03 | now", "show a past time"),
     ("live", "", "return to now"),
     ("filter", "FILTER", "filter rows, as with /"),
@@ -63,7 +63,6 @@ const COMMANDS: [(&str, &str, &str); 14] = [
     ("theme", "NAME", "dark, light, contrast, colourblind, file"),
     ("write", "csv|json FILE", "write the rows to a new file"),
     ("ctx", "NAME", "aggregator of your config.toml"),
-    ("cluster", "NAME|all", "one of several clusters, or all"),
     ("key", "KEY", "act as a key, for bindings"),
     ("mouse", "on | off", "off: the terminal uses the mouse"),
     ("help", "", "keys of this screen"),
@@ -121,7 +120,8 @@ fn instant_today(now: UnixMs, second: i64) -> UnixMs {
 
 /// Returns whether a word is a command.
 pub(crate) fn is_command(word: &str) -> bool {
-    let more = ["now", "color", "q", "exit"];
+    // `cluster` is of use only where several are joined.
+    let more = ["now", "color", "q", "exit", "cluster"];
     more.contains(&word)
         || screens::screen_commands().any(|command| command.word == word)
         || COMMANDS.iter().any(|(known, ..)| *known == word)
