@@ -1,27 +1,35 @@
 //! Answer source: the engine in this process, or an aggregator over HTTP.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use gaunt_console::{ConsoleSource, PendingAnswer, SourceError};
 use gaunt_schema::{
-    UnixMs,
+    SanitizedText, UnixMs,
     probe_pairing::{PairingReply, PairingRequest},
 };
 use tokio::time::sleep;
 
-use gaunt_api::{Answer, FindingAction, Question};
-use gaunt_engine::{EngineHandle, EngineStopped};
+use gaunt_api::{Answer, FindingAction, Question, Refusal};
+use gaunt_engine::{EngineHandle, EngineOptions, EngineStopped};
+use gaunt_series::SeriesOptions;
 
 mod aggregator_choice;
 mod aggregator_client;
 mod aggregator_connection;
 mod aggregator_streams;
+mod cluster_names;
+mod cluster_union;
+mod joined_answer;
+mod past_replay;
 mod remote_recording;
 mod safe_json;
 
 pub use aggregator_choice::AggregatorReportFn;
 pub use aggregator_client::AggregatorClient;
 pub use aggregator_connection::AggregatorError;
+pub use cluster_union::{CLUSTER_SEPARATOR, ClusterUnion, split_clusters};
+pub use past_replay::PastReplay;
+pub(crate) use past_replay::play_window;
 pub use remote_recording::RemoteRecording;
 
 /// A source of answers.
@@ -29,8 +37,12 @@ pub use remote_recording::RemoteRecording;
 pub enum AnswerSource {
     /// The engine in this process.
     Engine(EngineHandle),
+    /// The same, with a Prometheus for the time before what it keeps.
+    EngineWithPast(EngineHandle, PastReplay),
     /// A remote `gaunt serve`.
     Aggregator(AggregatorClient),
+    /// The aggregators of several clusters.
+    Clusters(ClusterUnion),
 }
 
 /// Why a source has no answer.
@@ -48,19 +60,63 @@ pub enum AnswerSourceError {
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl AnswerSource {
+    /// The engine of this process, with the past of a server if one is named.
+    pub fn of_engine(engine: EngineHandle, past: Option<(SeriesOptions, EngineOptions)>) -> Self {
+        match past {
+            Some((series, options)) => {
+                let past = PastReplay::start(series, options, engine.clone());
+                Self::EngineWithPast(engine, past)
+            }
+            None => Self::Engine(engine),
+        }
+    }
+
+    /// The source at an address: the aggregators of one cluster, or of several named ones. Moves to another aggregator
+    /// and clusters that do not answer are reported. With a file of CA certificates, these verify them.
+    pub fn open_address(
+        address: &str,
+        ca_file: Option<&Path>,
+        token: Option<String>,
+        report: Option<AggregatorReportFn>,
+    ) -> Result<Self, AggregatorError> {
+        if let Some(named) = split_clusters(address) {
+            let clusters = ClusterUnion::new(&named, ca_file)?.with_token(token.as_deref());
+            return Ok(Self::Clusters(clusters.with_report(report)));
+        }
+        let client = AggregatorClient::with_authorities(address, ca_file)?.with_token(token);
+        Ok(Self::Aggregator(match report {
+            Some(report) => client.with_move_report(report),
+            None => client,
+        }))
+    }
+
     /// Sends a question, and waits for the answer.
     pub async fn ask_question(&self, question: Question) -> Result<Answer, AnswerSourceError> {
         match self {
             Self::Engine(engine) => Ok(engine.ask_question(question).await?),
+            Self::EngineWithPast(engine, past) => {
+                let answer = engine.ask_question(question.clone()).await?;
+                let (Question::AtTime(at, question), Answer::Refused(Refusal::NotKept { .. })) =
+                    (question, &answer)
+                else {
+                    return Ok(answer);
+                };
+                let now = engine.wait_for_tick(UnixMs(0)).await?;
+                Ok(past.ask_question(at.to_instant(now), *question).await)
+            }
             Self::Aggregator(aggregator) => Ok(aggregator.ask_question(&question).await?),
+            Self::Clusters(clusters) => Ok(clusters.ask_question(&question).await?),
         }
     }
 
     /// Sends an action, and waits for the result.
     pub async fn send_action(&self, action: FindingAction) -> Result<Answer, AnswerSourceError> {
         match self {
-            Self::Engine(engine) => Ok(engine.send_action(action).await?),
+            Self::Engine(engine) | Self::EngineWithPast(engine, _) => {
+                Ok(engine.send_action(action).await?)
+            }
             Self::Aggregator(aggregator) => Ok(aggregator.send_action(&action).await?),
+            Self::Clusters(clusters) => Ok(clusters.send_action(&action).await?),
         }
     }
 
@@ -70,8 +126,12 @@ impl AnswerSource {
         request: PairingRequest,
     ) -> Result<PairingReply, AnswerSourceError> {
         match self {
-            Self::Engine(engine) => Ok(engine.send_pairing_request(request).await?),
+            Self::Engine(engine) | Self::EngineWithPast(engine, _) => {
+                Ok(engine.send_pairing_request(request).await?)
+            }
             Self::Aggregator(aggregator) => Ok(aggregator.send_pairing_request(&request).await?),
+            // Probes of two clusters are never paired.
+            Self::Clusters(_) => Err(AggregatorError::Address(String::new()).into()),
         }
     }
 
@@ -80,17 +140,20 @@ impl AnswerSource {
     pub fn with_streams(self) -> Self {
         match self {
             Self::Engine(engine) => Self::Engine(engine),
+            Self::EngineWithPast(engine, past) => Self::EngineWithPast(engine, past),
             Self::Aggregator(aggregator) => Self::Aggregator(aggregator.with_streams()),
+            Self::Clusters(clusters) => Self::Clusters(clusters.with_streams()),
         }
     }
 
     /// Waits until there may be a change after `last`, that is, until the engine has ticked. Returns its last tick.
     pub async fn wait_for_tick(&self, last: UnixMs) -> Result<UnixMs, AnswerSourceError> {
         match self {
-            Self::Engine(engine) => Ok(engine.wait_for_tick(last).await?),
-            Self::Aggregator(aggregator) => loop {
-                if let Answer::Overview(overview) =
-                    aggregator.ask_question(&Question::Overview).await?
+            Self::Engine(engine) | Self::EngineWithPast(engine, _) => {
+                Ok(engine.wait_for_tick(last).await?)
+            }
+            Self::Aggregator(_) | Self::Clusters(_) => loop {
+                if let Answer::Overview(overview) = self.ask_question(Question::Overview).await?
                     && overview.at > last
                 {
                     return Ok(overview.at);
@@ -103,7 +166,7 @@ impl AnswerSource {
     /// Display name of this source: an address, or none for this process.
     pub fn display_address(&self) -> Option<&str> {
         match self {
-            Self::Engine(_) => None,
+            Self::Engine(_) | Self::EngineWithPast(..) | Self::Clusters(_) => None,
             Self::Aggregator(aggregator) => Some(aggregator.display_address()),
         }
     }
@@ -124,8 +187,25 @@ impl ConsoleSource for AnswerSource {
 
     fn last_move(&self) -> Option<(u64, Arc<str>)> {
         match self {
-            Self::Engine(_) => None,
+            Self::Engine(_) | Self::EngineWithPast(..) | Self::Clusters(_) => None,
             Self::Aggregator(aggregator) => aggregator.last_move(),
+        }
+    }
+
+    fn cluster_names(&self) -> Vec<SanitizedText> {
+        match self {
+            Self::Clusters(clusters) => clusters.names(),
+            Self::Engine(_) | Self::EngineWithPast(..) | Self::Aggregator(_) => Vec::new(),
+        }
+    }
+
+    fn select_cluster(&self, name: &str) -> Option<Arc<dyn ConsoleSource>> {
+        match self {
+            Self::Clusters(clusters) => {
+                let client = clusters.select_cluster(name)?;
+                Some(Arc::new(Self::Aggregator(client)))
+            }
+            Self::Engine(_) | Self::EngineWithPast(..) | Self::Aggregator(_) => None,
         }
     }
 }

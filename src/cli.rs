@@ -91,9 +91,9 @@ pub struct GauntArguments {
 #[derive(Args, Clone, Debug, Default)]
 pub struct ViewArguments {
     /// Aggregator to query, such as http://10.0.0.5:9771; overrides $GAUNT_AGGREGATOR. Of several equal ones, separated by
-    /// commas, the next one is used when one does not answer.
+    /// commas, the next one is used when one does not answer. Several clusters: NAME=URL for each, repeated.
     #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "config", "prometheus"])]
-    pub aggregator: Option<String>,
+    pub aggregator: Vec<String>,
     /// File with the aggregator's token, to acknowledge findings in the console; default: the token in GAUNT_TOKEN.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
@@ -325,6 +325,10 @@ pub struct ServeArguments {
     /// it, the API is read-only.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// File with a token of at least 16 characters with which a Prometheus or vmagent may send what it scrapes by remote
+    /// write to /api/v1/write; instead of targets. Set --period to its scrape interval; default: 15s.
+    #[arg(long, value_name = "FILE")]
+    pub receive_token_file: Option<PathBuf>,
     /// Web configuration with TLS and users, in the format of exporter-toolkit; overrides serve.web_config.
     #[arg(long, value_name = "FILE")]
     pub web_config: Option<PathBuf>,

@@ -23,8 +23,7 @@ use gaunt_engine::{
     record::{Recorder, RecorderFollowHandle, spawn_recording_inbox},
 };
 use gaunt_scrape::{RasRequestFn, ScrapeManagerHandle, ScrapePlan};
-use gaunt_series::SeriesReaderHandle;
-use series_setup::SeriesFeed;
+use gaunt_series::{SeriesReaderHandle, WriteReceiver};
 
 pub mod ack_command;
 mod aggregator_address;
@@ -100,6 +99,10 @@ pub struct ScrapingSetup {
     pub alerting: Option<alert::AlertOptions>,
     /// A Prometheus that is read instead of targets, if one is named.
     pub series: Option<Box<SeriesSetup>>,
+    /// A Prometheus with the time before what the engine keeps, if one is named.
+    pub past: Option<gaunt_series::SeriesOptions>,
+    /// Whether pages are received by remote write instead.
+    pub is_receiving: bool,
 }
 
 /// An open view: the source, and what feeds it while this value exists.
@@ -167,15 +170,17 @@ impl ViewSource {
     pub(crate) async fn open_view(self) -> anyhow::Result<OpenView> {
         Ok(match self {
             Self::Aggregator(address, token) => {
-                let source = AnswerSource::Aggregator(address.build_client()?.with_token(token));
+                let source = address.open_source(token)?;
                 OpenView { source, needs_warmup: false, _feed: ViewFeed::Nothing }
             }
             Self::Targets(scraping) => {
                 // The recent past of a server is played first.
                 let needs_warmup = scraping.series.is_none();
+                let past = scraping.past.clone().map(|past| (past, scraping.engine.clone()));
                 let (engine, engine_feed) = Box::pin(scraping.start_engine()).await?;
                 let feed = ViewFeed::Gatherer { _feeding: engine_feed };
-                OpenView { source: AnswerSource::Engine(engine), needs_warmup, _feed: feed }
+                let source = AnswerSource::of_engine(engine, past);
+                OpenView { source, needs_warmup, _feed: feed }
             }
             Self::ThisBox { options, node, .. } => {
                 let clock = gaunt_engine::monotonic_clock();
@@ -204,6 +209,8 @@ pub(crate) enum TargetFeed {
     Scraped(ScrapeManagerHandle),
     /// A Prometheus.
     Series { _reading: SeriesReaderHandle },
+    /// A sender of remote write.
+    Received(WriteReceiver),
 }
 
 /// What feeds an engine. Dropping it stops the feed.
@@ -242,8 +249,12 @@ impl ScrapingSetup {
             None => Recorder::forward_only(self.plan.options.period)?,
         };
         let follow = recorder.follow_handle();
-        let clock: ClockFn =
-            series.as_ref().map_or_else(gaunt_engine::monotonic_clock, SeriesFeed::clock);
+        let received = self.is_receiving.then(series_setup::start_receive_clock);
+        let clock: ClockFn = match (&series, &received) {
+            (Some(series), _) => series.clock(),
+            (None, Some(clock)) => clock.to_clock_fn(),
+            (None, None) => gaunt_engine::monotonic_clock(),
+        };
         engine.run_tick(clock());
         let since = is_new.then(|| clock());
         let engine = gaunt_engine::spawn_existing(engine, clock.clone());
@@ -257,9 +268,10 @@ impl ScrapingSetup {
         let inbox = spawn_recording_inbox(recorder, engine.delivery_sender(), clock.clone());
         let wants_ras_status = Arc::new(engine.ras_request_check());
         let watch = site::start_watching(self.site.clone(), inbox.clone()).await;
-        let targets = match series {
-            Some(series) => TargetFeed::Series { _reading: series.start_reading(inbox) },
-            None => TargetFeed::Scraped(self.spawn_scrape_manager(
+        let targets = match (series, received) {
+            (Some(series), _) => TargetFeed::Series { _reading: series.start_reading(inbox) },
+            (None, Some(clock)) => TargetFeed::Received(WriteReceiver::start_thread(inbox, clock)?),
+            (None, None) => TargetFeed::Scraped(self.spawn_scrape_manager(
                 inbox,
                 clock.clone(),
                 wants_ras_status,

@@ -8,18 +8,16 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
 use gaunt::{
     cli::{
         self, ExplainFormatArgument, FormatArgument, GauntArguments, GauntCommand, JudgeArguments,
-        ReportFormatArgument, ScrapeArguments, SnapshotFormatArgument, ViewArguments,
+        ReportFormatArgument, ScrapeArguments, SnapshotFormatArgument,
     },
     command::{
-        self, AGGREGATOR_VARIABLE, AUTHORITIES_VARIABLE, AggregatorAddress, AggregatorNamedBy,
-        FAILED, RECENT, ScrapingSetup, SeriesSetup, ack_command, bundle_command, certs_command,
-        check_command, console_command, demo_command, doctor_command, explain_command,
-        flight_recorder_command, installation_command, judge_command, metrics_command,
-        replay_command, report_command, serve_command, snapshot_command,
+        self, AggregatorNamedBy, FAILED, RECENT, ScrapingSetup, ack_command, bundle_command,
+        certs_command, check_command, console_command, demo_command, doctor_command,
+        explain_command, flight_recorder_command, installation_command, judge_command,
+        metrics_command, replay_command, report_command, serve_command, snapshot_command,
     },
     settings::Settings,
     site,
@@ -27,6 +25,10 @@ use gaunt::{
 use gaunt_engine::record;
 use gaunt_schema::sanitized_text::sanitize_lines;
 use gaunt_scrape::TargetGroup;
+
+mod source_choice;
+
+use source_choice::{choose_aggregator, choose_view, open_series, past_options};
 
 /// Default log filter.
 const LOG: &str = "gaunt=info,gaunt_node=info,warn";
@@ -173,6 +175,12 @@ async fn run_demo(arguments: cli::DemoArguments) -> anyhow::Result<ExitCode> {
 
 async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
     let mut settings = load_settings(&options.scrape)?;
+    let is_receiving =
+        options.receive_token_file.is_some() || settings.receive_token_file.is_some();
+    let has_period = settings.period != Settings::default().period;
+    if is_receiving && options.scrape.period.is_none() && !has_period {
+        settings.set_period(serve_command::RECEIVED_PERIOD);
+    }
     let series = open_series(&options.scrape, &mut settings, RECENT).await?;
     let listen = options.listen.unwrap_or(settings.listen);
     let mut names = std::mem::take(&mut settings.names);
@@ -181,7 +189,8 @@ async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
         listen,
         names,
         state_folder: options.state.or(settings.state_folder.take()),
-        roles: settings.role_options(options.token_file.as_deref()),
+        roles: settings
+            .role_options(options.token_file.as_deref(), options.receive_token_file.as_deref()),
         web_config: options.web_config.or(settings.web_config.take()),
         client_certificates: settings.client_certificates(),
         audit_file: settings.audit_file.take(),
@@ -191,10 +200,11 @@ async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
     serve_options.store =
         settings.store_options(options.store, serve_options.state_folder.as_deref());
     let mut scraping = build_scraping_setup(&options.scrape, settings)?;
-    scraping.series = series;
+    (scraping.series, scraping.is_receiving) = (series, is_receiving);
     let reload = move || {
         let settings = load_settings(&options.scrape)?;
-        let roles = settings.role_options(options.token_file.as_deref());
+        let roles = settings
+            .role_options(options.token_file.as_deref(), options.receive_token_file.as_deref());
         Ok((build_checked_setup(&options.scrape, settings)?, roles))
     };
     Box::pin(serve_command::run(scraping, serve_options, Arc::new(reload))).await
@@ -360,39 +370,6 @@ fn judge_source(
     })
 }
 
-/// A span of the past of the server that the flags or the settings name.
-fn past_options(
-    server: cli::PrometheusArguments,
-    past: &cli::PastSpanArguments,
-    settings: &Settings,
-) -> anyhow::Result<command::PastOptions> {
-    let now = gaunt_engine::monotonic_clock()();
-    let until = past.at.map_or(now, |at| at.to_instant(now));
-    let series = settings.series_options(server.prometheus, server.matchers);
-    let series = series.context("no server is named; pass --prometheus URL")?;
-    anyhow::ensure!(until <= now, "--at is in the future; write it in UTC");
-    Ok(command::PastOptions { series, from: until - past.span, until })
-}
-
-/// Opens the Prometheus of the flags, or that of the settings if nothing else is named; its scrape interval is the
-/// period.
-async fn open_series(
-    flags: &ScrapeArguments,
-    settings: &mut Settings,
-    recent: Duration,
-) -> anyhow::Result<Option<Box<SeriesSetup>>> {
-    let (url, matchers) = (flags.server.prometheus.clone(), flags.server.matchers.clone());
-    let has_targets =
-        !cli::sources_from_flags(flags)?.is_empty() || !settings.scrape_plan().is_empty();
-    if url.is_none() && has_targets {
-        return Ok(None);
-    }
-    let Some(options) = settings.series_options(url, matchers) else { return Ok(None) };
-    let setup = SeriesSetup::open(&options, settings.series_refresh, recent).await?;
-    settings.set_period(flags.period.unwrap_or_else(|| setup.scrape_period()));
-    Ok(Some(Box::new(setup)))
-}
-
 /// Loads the settings file and applies the flags.
 fn load_settings(flags: &ScrapeArguments) -> anyhow::Result<Settings> {
     let mut settings = Settings::load_file(flags.config.as_deref())?;
@@ -415,8 +392,18 @@ fn build_scraping_setup(
     let plan = settings.scrape_plan();
     plan.check_lists()?;
     let (site, recording) = (settings.site.clone(), settings.recording_options());
-    let alerting = settings.alerting;
-    Ok(ScrapingSetup { engine: settings.engine, plan, site, recording, alerting, series: None })
+    let past =
+        settings.series_options(flags.server.prometheus.clone(), flags.server.matchers.clone());
+    Ok(ScrapingSetup {
+        engine: settings.engine,
+        plan,
+        site,
+        recording,
+        alerting: settings.alerting,
+        series: None,
+        past,
+        is_receiving: false,
+    })
 }
 
 /// The same, and reads the files of host lists: one that cannot be read is an error, except when a service starts.
@@ -439,58 +426,8 @@ fn run_check(options: cli::CheckArguments) -> anyhow::Result<ExitCode> {
     };
     check_command::run(&files, |path| {
         let settings = Settings::load_file(Some(path)).map_err(|error| error.to_string())?;
-        let (plan, roles) = (settings.scrape_plan(), settings.role_options(None));
+        let (plan, roles) = (settings.scrape_plan(), settings.role_options(None, None));
         let (site, web_config) = (settings.site, settings.web_config);
         Ok(check_command::NamedFiles { site, roles, web_config, plan })
     })
-}
-
-/// Resolves the aggregator address by the rule that all commands share.
-fn choose_aggregator(flag: Option<String>, settings: &Settings) -> AggregatorAddress {
-    let variable = std::env::var(AGGREGATOR_VARIABLE).ok();
-    AggregatorAddress::choose_address(flag, variable, settings.aggregator.clone())
-        .with_authorities(settings.ca_file.clone(), std::env::var_os(AUTHORITIES_VARIABLE))
-}
-
-/// Resolves the source of a console or snapshot: the aggregator of the flag, else the targets of the flags, else an
-/// aggregator from the environment or settings, else the targets of the settings, else the aggregator on this machine
-/// or this machine itself.
-async fn choose_view(
-    flags: ViewArguments,
-    mut settings: Settings,
-    recent: Duration,
-) -> anyhow::Result<command::ViewSource> {
-    let address = choose_aggregator(flags.aggregator, &settings);
-    let has_flags = flags.scrape.server.prometheus.is_some()
-        || !cli::sources_from_flags(&flags.scrape)?.is_empty();
-    let targets = address.named_by != AggregatorNamedBy::Flag && has_flags;
-    if address.named_by != AggregatorNamedBy::Default && !targets {
-        return Ok(command::ViewSource::Aggregator(
-            address,
-            ack_command::read_token(flags.token_file)?,
-        ));
-    }
-    let series = open_series(&flags.scrape, &mut settings, recent).await?;
-    let period = settings.period;
-    let mut scraping = build_checked_setup(&flags.scrape, settings)?;
-    scraping.series = series;
-    if !scraping.plan.is_empty() || scraping.series.is_some() {
-        return Ok(command::ViewSource::Targets(Box::new(scraping)));
-    }
-    let defaults = cli::ThisBoxArguments::default();
-    // Flags that set how this machine is sampled select this machine.
-    let is_this_box = flags.this_box.nvml_library.is_some()
-        || flags.this_box.sys_root != defaults.sys_root
-        || flags.this_box.proc_root != defaults.proc_root;
-    let aggregator =
-        (!is_this_box).then_some((address, ack_command::read_token(flags.token_file)?));
-    let node = gaunt_node::SamplerOptions {
-        sys_root: flags.this_box.sys_root,
-        proc_root: flags.this_box.proc_root,
-        nvml_library: flags.this_box.nvml_library,
-        period,
-        ..gaunt_node::SamplerOptions::default()
-    };
-    let (options, node) = (Box::new(scraping.engine), Box::new(node));
-    Ok(command::ViewSource::ThisBox { options, node, aggregator })
 }

@@ -8,7 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::{Router, middleware::from_fn_with_state, routing::get};
+use axum::{
+    Router,
+    middleware::from_fn_with_state,
+    routing::{get, post},
+};
 use gaunt_node::{
     connection_admission::{ConnectionAdmission, ConnectionLimits, ConnectionPermit},
     host_check::HostNames,
@@ -32,6 +36,7 @@ use tokio::{
 
 use crate::answer_source::AnswerSource;
 use gaunt_engine::EngineHandle;
+use gaunt_series::WriteReceiver;
 use gaunt_store::{StoreStatus, StoreWriter};
 
 mod access_roles;
@@ -49,6 +54,8 @@ mod pairing_endpoint;
 mod peer_address;
 mod peer_endpoints;
 mod peer_service;
+mod receive_endpoint;
+mod receive_service;
 mod recording_endpoint;
 mod request_guard;
 mod service_discovery;
@@ -62,6 +69,7 @@ use audit_log::AuditLog;
 pub use audit_log::AuditLogError;
 use peer_address::PeerAddress;
 use peer_service::PeerService;
+use receive_service::{RECEIVE_PATH, ReceiveService};
 use request_guard::{RequestGuard, ReserveConnection, guard_request};
 
 /// For the consoles, scrapers and dashboards of a whole site, half of them behind one address. A stream has no end, so
@@ -107,6 +115,7 @@ pub struct AggregatorServer {
     recording: Option<RecordingFollowFn>,
     store: Option<watch::Receiver<StoreStatus>>,
     peers: Option<PeerService>,
+    receive: Option<ReceiveService>,
     limits: ConnectionLimits,
 }
 
@@ -131,6 +140,7 @@ impl AggregatorServer {
             recording: None,
             store: None,
             peers: None,
+            receive: None,
             limits: LIMITS,
         })
     }
@@ -176,6 +186,12 @@ impl AggregatorServer {
         Self { peers: Some(PeerService::new(engine, cluster, started)), ..self }
     }
 
+    /// Passes on what senders with the role `write` send.
+    #[must_use]
+    pub fn with_receiver(self, receiver: WriteReceiver) -> Self {
+        Self { receive: Some(ReceiveService::new(receiver)), ..self }
+    }
+
     /// Sets other connection limits.
     #[must_use]
     pub fn with_limits(self, limits: ConnectionLimits) -> Self {
@@ -193,7 +209,7 @@ impl AggregatorServer {
         let (stopping, stopped) = watch::channel(false);
         let hub = StreamHub::new(source.clone(), stopped.clone());
         let (roles, audit, recording, store) = (self.roles, self.audit, self.recording, self.store);
-        let peers = self.peers;
+        let (peers, receive) = (self.peers, self.receive);
         let (api_stopped, overview_cache) = (stopped.clone(), OverviewCache::default());
         let state = ApiState {
             source,
@@ -203,10 +219,12 @@ impl AggregatorServer {
             recording,
             store,
             peers,
+            receive,
             stopped: api_stopped,
             overview_cache,
         };
-        let guard = RequestGuard::new(self.names, self.access.clone(), state.roles.clone());
+        let guard = RequestGuard::new(self.names, self.access.clone(), state.roles.clone())
+            .with_receiving(state.receive.is_some());
         let (routes, access) = (build_router(state, guard), self.access);
         let mut connections = JoinSet::new();
         tokio::pin!(stop);
@@ -280,6 +298,7 @@ fn build_router(state: ApiState, guard: RequestGuard) -> Router {
         .route("/readyz", get(health_endpoints::handle_readyz))
         .route("/metrics", get(exposition::handle_metrics))
         .route("/node/{node}/metrics", get(service_discovery::handle_node_page))
+        .route(RECEIVE_PATH, post(receive_endpoint::handle_write))
         .route("/sd/http", get(service_discovery::handle_targets))
         .nest(gaunt_api::API, json_api::api_routes())
         .with_state(state)

@@ -85,6 +85,8 @@ pub struct Settings {
     pub state_folder: Option<PathBuf>,
     /// File of the token that permits acknowledging findings, if set.
     pub token_file: Option<PathBuf>,
+    /// File of the token with which a sender may write what it scrapes, if that is received.
+    pub receive_token_file: Option<PathBuf>,
     /// Web configuration of `gaunt serve` with TLS and users, if set.
     pub web_config: Option<PathBuf>,
     /// File to which `gaunt serve` logs actions as JSON, if set.
@@ -179,6 +181,7 @@ impl Settings {
             listen: file.serve.listen.to_socket_address(),
             state_folder: resolve_path(path, &file.serve.state_folder),
             token_file: resolve_path(path, &file.serve.token_file),
+            receive_token_file: resolve_path(path, &file.serve.receive_token_file),
             web_config: resolve_path(path, &file.serve.web_config),
             audit_file: resolve_path(path, &file.serve.audit_file),
             names: file.serve.names,
@@ -220,10 +223,16 @@ impl Settings {
         (!url.is_empty()).then(|| StoreOptions { url, backlog_folder, ..self.store.clone() })
     }
 
-    /// Who may do what. The token in the file of the flag, else of the settings, permits everything.
-    pub fn role_options(&self, token_flag: Option<&Path>) -> RoleOptions {
+    /// Who may do what. The token in the file of the first flag, else of the settings, permits everything, and that of
+    /// the second one to send measurements.
+    pub fn role_options(
+        &self,
+        token_flag: Option<&Path>,
+        receive_flag: Option<&Path>,
+    ) -> RoleOptions {
         let token_file = token_flag.or(self.token_file.as_deref());
-        roles_section::with_first_token(self.roles.clone(), token_file)
+        let receive_file = receive_flag.or(self.receive_token_file.as_deref());
+        roles_section::with_named_tokens(self.roles.clone(), token_file, receive_file)
     }
 
     /// Peer options, if the settings name any. Unless they name another, the token is that of this aggregator.

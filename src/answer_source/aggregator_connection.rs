@@ -36,6 +36,14 @@ pub enum AggregatorError {
          proxy"
     )]
     Address(String),
+    /// A cluster cannot be joined.
+    #[error("cluster {name:?}: {why}; write --aggregator NAME=URL for each cluster")]
+    Cluster {
+        /// Its name.
+        name: SanitizedText,
+        /// What is wrong.
+        why: &'static str,
+    },
     /// The TLS setup failed.
     #[error(transparent)]
     Tls(#[from] TlsError),

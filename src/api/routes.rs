@@ -24,7 +24,7 @@ pub const PATHS: [(&str, &[&str], &str); 19] = [
     ("ports", &["filter", "sort", "limit", "offset", "columns", "at"], "RDMA ports as columns."),
     ("fabric", &["filter", "at"], "Leaf × rail matrix of the ports."),
     ("findings", &["filter", "sort", "limit", "offset", "at"], "Open findings, worst first."),
-    ("findings/{finding}", &[], "One finding, open or closed, with its explanation."),
+    ("findings/{finding}", &["at"], "One finding, open or closed, with its explanation."),
     (
         "closed",
         &["filter", "sort", "limit", "offset"],

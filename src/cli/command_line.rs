@@ -99,11 +99,11 @@ mod tests {
         ] {
             let cli = parse_line(line).unwrap_or_else(|error| panic!("{line}: {error}"));
             let Some(cli::GauntCommand::Snapshot(snapshot)) = cli.command else { panic!("{line}") };
-            assert_eq!(snapshot.view.aggregator.as_deref(), Some("http://a:1"), "{line}");
+            assert_eq!(snapshot.view.aggregator, ["http://a:1"], "{line}");
             assert!(snapshot.check, "{line}");
         }
         let cli = parse_line("gaunt --aggregator http://a:1").unwrap();
-        assert_eq!(cli.view.aggregator.as_deref(), Some("http://a:1"));
+        assert_eq!(cli.view.aggregator, ["http://a:1"]);
         assert!(cli.command.is_none());
     }
 

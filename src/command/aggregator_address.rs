@@ -12,7 +12,9 @@ use std::{
 
 use tokio::time::timeout;
 
-use crate::answer_source::{AggregatorClient, AggregatorError};
+use crate::answer_source::{
+    AggregatorClient, AggregatorError, AggregatorReportFn, AnswerSource, split_clusters,
+};
 use gaunt_api::Question;
 
 /// Environment variable of the aggregator's address.
@@ -86,11 +88,24 @@ impl AggregatorAddress {
 
     /// Creates a client for it. A move to another of several equal aggregators is reported on standard error.
     pub fn build_client(&self) -> anyhow::Result<AggregatorClient> {
+        anyhow::ensure!(
+            split_clusters(&self.url).is_none(),
+            "this command asks one cluster, and {} names several; pass --aggregator URL of one",
+            self.url
+        );
         let client = self.open_client().map_err(|error| self.explain_error(error))?;
-        Ok(client.with_move_report(Arc::new(|notice| {
-            // A closed standard error does not affect the result.
-            drop(writeln!(io::stderr(), "gaunt: {notice}"));
-        })))
+        Ok(client.with_move_report(report_notices()))
+    }
+
+    /// Opens it, or all clusters that it names.
+    pub fn open_source(&self, token: Option<String>) -> anyhow::Result<AnswerSource> {
+        AnswerSource::open_address(
+            &self.url,
+            self.ca_file.as_deref(),
+            token,
+            Some(report_notices()),
+        )
+        .map_err(|error| self.explain_error(error))
     }
 
     /// Adds the origin of the address to an error where the command line does not show it.
@@ -117,10 +132,21 @@ impl AggregatorAddress {
 
     /// Whether an aggregator answers at this address.
     pub(super) async fn is_answering(&self) -> bool {
-        let Ok(aggregator) = self.open_client() else { return false };
-        let answer = timeout(ANSWER_TIME, aggregator.ask_question(&Question::Overview)).await;
+        let (ca_file, token) = (self.ca_file.as_deref(), token_from_environment());
+        let Ok(source) = AnswerSource::open_address(&self.url, ca_file, token, None) else {
+            return false;
+        };
+        let answer = timeout(ANSWER_TIME, source.ask_question(Question::Overview)).await;
         matches!(answer, Ok(Ok(_)))
     }
+}
+
+/// Writes notices to standard error.
+fn report_notices() -> AggregatorReportFn {
+    Arc::new(|notice| {
+        // A closed standard error does not affect the result.
+        drop(writeln!(io::stderr(), "gaunt: {notice}"));
+    })
 }
 
 #[cfg(test)]

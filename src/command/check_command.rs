@@ -147,7 +147,7 @@ mod tests {
 
     fn read_settings(path: &Path) -> Result<NamedFiles, String> {
         let settings = Settings::load_file(Some(path)).map_err(|error| error.to_string())?;
-        let (plan, roles) = (settings.scrape_plan(), settings.role_options(None));
+        let (plan, roles) = (settings.scrape_plan(), settings.role_options(None, None));
         let (site, web_config) = (settings.site, settings.web_config);
         Ok(NamedFiles { site, roles, web_config, plan })
     }

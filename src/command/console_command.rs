@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{ViewSource, ack_command, snapshot_command};
-use crate::answer_source::{AggregatorClient, AnswerSource};
+use crate::answer_source::AnswerSource;
 use gaunt_console::{ConsoleOptions, ContextConnection};
 
 /// Whether standard output is a terminal.
@@ -45,10 +45,9 @@ pub fn connect_contexts(ca_file: Option<PathBuf>) -> ContextConnection {
                 Some(file) => ack_command::read_token(Some(file.clone()))?,
                 None => None,
             };
-            let client =
-                AggregatorClient::with_authorities(&context.aggregator, ca_file.as_deref())?
-                    .with_token(token);
-            Ok(AnswerSource::Aggregator(client).with_streams())
+            let source =
+                AnswerSource::open_address(&context.aggregator, ca_file.as_deref(), token, None)?;
+            Ok(source.with_streams())
         };
         let source = open().map_err(|error| format!("{error:#}"))?;
         Ok(Arc::new(source))

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use gaunt_schema::{ClockFn, Delivery, UnixMs};
 use gaunt_series::{
-    QueryError, SeriesClock, SeriesOptions, SeriesReader, SeriesReaderHandle, SeriesWindow,
-    feed_lag, spawn_reading,
+    QueryError, RECEIVE_LAG, SeriesClock, SeriesOptions, SeriesReader, SeriesReaderHandle,
+    SeriesWindow, feed_lag, spawn_reading,
 };
 use tokio::{sync::mpsc, task::block_in_place};
 
+use crate::answer_source::play_window;
 use gaunt_engine::Engine;
 
 /// The recent past that is played at the start, at least: judgements need history, and so do graphs.
@@ -20,12 +21,6 @@ const LONGEST_RECENT: Duration = gaunt_engine::USAGE;
 
 /// The time that is read at once.
 const SLICE: Duration = Duration::from_mins(5);
-
-/// Ticks of one scrape interval while the past is played, as many as judgements in a running engine.
-const TICKS: u32 = 4;
-
-/// The shortest and longest time between two such ticks.
-const TICK_INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
 
 /// A server that answers, and the beginning of its recent past.
 #[derive(Debug)]
@@ -97,20 +92,11 @@ impl SeriesSetup {
     }
 }
 
-/// Plays a window in virtual time, from the tick that is next.
-fn play_window(engine: &mut Engine, window: SeriesWindow, next_tick: &mut Option<UnixMs>) {
-    let Some(first) = window.batches.first().map(|batch| batch.at) else { return };
-    let (shortest, longest) = TICK_INTERVALS;
-    let step = (engine.scrape_period() / TICKS).clamp(shortest, longest);
-    let tick = next_tick.get_or_insert(first);
-    engine.ingest_delivery(Delivery::Targets(window.targets));
-    for batch in window.batches {
-        while *tick < batch.at {
-            engine.run_tick(*tick);
-            *tick = *tick + step;
-        }
-        engine.ingest_delivery(Delivery::Batch(batch));
-    }
+/// The clock of an engine whose pages are received: it stands still until the first page.
+pub(super) fn start_receive_clock() -> SeriesClock {
+    let present = gaunt_engine::monotonic_clock();
+    let begin = present() - RECEIVE_LAG;
+    SeriesClock::new(present, RECEIVE_LAG, begin)
 }
 
 /// What feeds the engine from now on.

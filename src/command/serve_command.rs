@@ -1,6 +1,6 @@
 //! `gaunt serve`: runs the aggregator until it is stopped.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -48,6 +48,9 @@ pub struct ServeOptions {
     pub peers: Option<PeerOptions>,
 }
 
+/// The time between two scrapes of a sender of remote write, unless set otherwise: the most common one.
+pub const RECEIVED_PERIOD: Duration = Duration::from_secs(15);
+
 /// Reloads the settings: what to scrape, and who may do what, from now on.
 pub type ReloadSettingsFn =
     Arc<dyn Fn() -> anyhow::Result<(ScrapingSetup, RoleOptions)> + Send + Sync>;
@@ -58,12 +61,7 @@ pub async fn run(
     serve_options: ServeOptions,
     reload: ReloadSettingsFn,
 ) -> anyhow::Result<ExitCode> {
-    if scraping.plan.is_empty() && scraping.series.is_none() {
-        anyhow::bail!(
-            "no targets; name them with --targets 'gpu[001-064]', --targets-file FILE, or gather.targets \
-             in the settings, or a Prometheus that scrapes them with --prometheus URL"
-        );
-    }
+    check_feed(&scraping)?;
     super::catch_file_size_signal()?;
     // Bind the port first: a server that cannot bind must not disturb the targets.
     let server = AggregatorServer::bind_address(serve_options.listen).await?;
@@ -88,16 +86,17 @@ pub async fn run(
     scraping.engine.peers = pair.watch_lines();
     let cluster = scraping.engine.cluster.clone();
     let (store, engine) = pair.start_engine(loaded, scraping.engine.clone()).await;
+    let past = scraping.past.clone().map(|past| (past, scraping.engine.clone()));
     let (mut engine, feed) = scraping.feed_engine(engine).await?;
     let mut persisting = None;
     if let Some(store) = store {
         let (started, persisted) = PersistTask::start_persisting(store, &engine);
         (persisting, engine) = (Some(started), persisted);
     }
-    let server = server.with_peers(engine.clone(), cluster, pair.started);
+    let server = open_receiver(server, &feed).with_peers(engine.clone(), cluster, pair.started);
     let at_peers = pair.watch_posted();
     let peer_tasks = pair.start_passing(&engine);
-    let source = AnswerSource::Engine(engine);
+    let source = AnswerSource::of_engine(engine, past);
     let mut alerting_control =
         AlertingControl { source: source.clone(), alerts_sender, at_peers, running_alerting: None };
     alerting_control.apply_options(alerting).await?;
@@ -147,6 +146,24 @@ impl EndSignals {
     }
 }
 
+/// Checks that there is one source of pages.
+fn check_feed(scraping: &ScrapingSetup) -> anyhow::Result<()> {
+    let has_targets = !scraping.plan.is_empty() || scraping.series.is_some();
+    if !has_targets && !scraping.is_receiving {
+        anyhow::bail!(
+            "no targets; name them with --targets 'gpu[001-064]', --targets-file FILE, or gather.targets \
+             in the settings, a Prometheus that scrapes them with --prometheus URL, or let one send what it \
+             scrapes with --receive-token-file FILE"
+        );
+    }
+    anyhow::ensure!(
+        !has_targets || !scraping.is_receiving,
+        "serve.receive_token_file and targets or a Prometheus; keep one: received pages and targets cannot be \
+         joined, start a second `gaunt serve` for the other"
+    );
+    Ok(())
+}
+
 /// Sets host names, roles, TLS, users and the audit log, and warns if other machines can read without TLS or users.
 fn secure_server(
     server: AggregatorServer,
@@ -171,6 +188,14 @@ fn secure_server(
         None => server,
     };
     Ok((server, certificates))
+}
+
+/// Opens the way for senders of remote write, if their pages feed the engine.
+fn open_receiver(server: AggregatorServer, feed: &EngineFeed) -> AggregatorServer {
+    match &feed.targets {
+        TargetFeed::Received(receiver) => server.with_receiver(receiver.clone()),
+        _ => server,
+    }
 }
 
 /// Starts to write to the store, if there is one; the server shows its state.
@@ -238,8 +263,8 @@ async fn reload_settings(
             roles.send_replace(Arc::new(options));
             match &feed.targets {
                 TargetFeed::Scraped(manager) => manager.reload_plan(scraping.plan).await,
-                TargetFeed::Series { .. } => {
-                    tracing::info!("a changed [prometheus] needs a restart");
+                TargetFeed::Series { .. } | TargetFeed::Received(_) => {
+                    tracing::info!("another source of pages needs a restart");
                 }
             }
             feed.watch.reload_options(scraping.site).await;

@@ -149,6 +149,8 @@ pub(crate) enum ConsoleEffect {
     Run(PluginCommand),
     /// Open the aggregator of this name in the user's file.
     OpenContext(String),
+    /// Show one of several clusters, or all of them.
+    OpenCluster(Option<String>),
     /// Tell the terminal about a new critical finding, in these words.
     Notify(NotificationForm, SanitizedText),
     /// Copy a text to the clipboard of the terminal.

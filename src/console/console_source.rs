@@ -5,6 +5,7 @@ use std::{fmt, pin::Pin, sync::Arc};
 use super::user_config::ContextAddress;
 
 use gaunt_api::{Answer, FindingAction, Question};
+use gaunt_schema::SanitizedText;
 
 /// An outstanding question or action.
 pub type PendingAnswer = Pin<Box<dyn Future<Output = Result<Answer, SourceError>> + Send>>;
@@ -22,6 +23,17 @@ pub trait ConsoleSource: Send + Sync {
 
     /// Number of moves from one of several equal sources to another, and the last one in words; none before the first.
     fn last_move(&self) -> Option<(u64, Arc<str>)> {
+        None
+    }
+
+    /// The clusters that are joined here; empty for one.
+    fn cluster_names(&self) -> Vec<SanitizedText> {
+        Vec::new()
+    }
+
+    /// The source of one of them alone.
+    fn select_cluster(&self, name: &str) -> Option<Arc<dyn ConsoleSource>> {
+        _ = name;
         None
     }
 }

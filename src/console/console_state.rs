@@ -60,6 +60,8 @@ pub(crate) struct ConsoleState {
     pub(crate) entered: UnixMs,
     /// Name of the source; none for the engine in this process.
     pub(crate) source: Option<SanitizedText>,
+    /// The clusters that the source joins, also while one of them is shown; empty for one.
+    pub(crate) clusters: Vec<SanitizedText>,
     /// The instant of the past that is shown; none for the present.
     pub(crate) past_instant: Option<UnixMs>,
     /// What happened in the last minutes, oldest first, as of the newest present that was shown.
@@ -343,6 +345,7 @@ impl ConsoleState {
             newest_overview: None,
             entered: now,
             source: source.map(SanitizedText::new),
+            clusters: Vec::new(),
             past_instant: None,
             marks: Vec::new(),
             history_start: None,

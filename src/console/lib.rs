@@ -122,6 +122,8 @@ const LONGEST_REST: Duration = Duration::from_secs(5);
 /// The terminal, the console state and the source.
 struct ConsoleApp {
     source: Arc<dyn ConsoleSource>,
+    /// The source of all clusters, while one of them is shown.
+    joined: Option<Arc<dyn ConsoleSource>>,
     theme: Theme,
     palette: Palette,
     preferences_path: Option<PathBuf>,
@@ -166,6 +168,7 @@ impl ConsoleApp {
         let mut config = UserConfig::load(config_path, options.restricted);
         prompt_commands::check_aliases(&mut config);
         state.apply_config(config, restriction);
+        state.clusters = source.cluster_names();
         Ok(Self {
             player: options.player.clone(),
             theme,
@@ -183,6 +186,7 @@ impl ConsoleApp {
             changed: true,
             urgent: true,
             drawn: None,
+            joined: None,
             source,
         })
     }
@@ -315,6 +319,7 @@ impl ConsoleApp {
                 }
                 ConsoleEffect::Run(command) => self.run_plugin(command),
                 ConsoleEffect::OpenContext(name) => self.open_context(&name),
+                ConsoleEffect::OpenCluster(name) => self.open_cluster(name.as_deref()),
                 ConsoleEffect::Copy(text) => {
                     self.terminal.copy_to_clipboard(&text)?;
                     let lines = text.lines().count();
@@ -397,18 +402,42 @@ impl ConsoleApp {
         };
         match opened {
             Ok(source) => {
-                let address = source.display_address();
-                let preferences = self.state.preferences.clone();
-                let mut state = ConsoleState::new(address, unix_now(), preferences);
-                state.apply_config(self.state.config.clone(), self.state.restriction);
-                (self.source, self.state) = (source, state);
-                (self.questions, self.acknowledging) = (QuestionQueues::default(), None);
-                let shown = view_of(&self.state.screen);
-                self.questions.enqueue_questions(shown.all_questions(&self.state));
+                self.joined = None;
+                self.replace_source(source);
                 self.show_result(Ok(format!("context {name}")));
             }
             Err(why) => self.show_result(Err(format!("context {name}: {why}"))),
         }
+    }
+
+    /// Shows one of the clusters that the source joins, or all of them.
+    fn open_cluster(&mut self, name: Option<&str>) {
+        let joined = self.joined.get_or_insert_with(|| self.source.clone()).clone();
+        let source = match name {
+            Some(name) => joined.select_cluster(name),
+            None => Some(joined.clone()),
+        };
+        let shown = name.unwrap_or("all clusters");
+        match source {
+            Some(source) => {
+                self.replace_source(source);
+                self.state.clusters = joined.cluster_names();
+                self.show_result(Ok(format!("cluster: {shown}")));
+            }
+            None => self.show_result(Err(format!("cluster {shown}: it is not joined here"))),
+        }
+    }
+
+    /// Shows another source from the first screen on.
+    fn replace_source(&mut self, source: Arc<dyn ConsoleSource>) {
+        let preferences = self.state.preferences.clone();
+        let mut state = ConsoleState::new(source.display_address(), unix_now(), preferences);
+        state.apply_config(self.state.config.clone(), self.state.restriction);
+        state.clusters = source.cluster_names();
+        (self.source, self.state) = (source, state);
+        (self.questions, self.acknowledging) = (QuestionQueues::default(), None);
+        let shown = view_of(&self.state.screen);
+        self.questions.enqueue_questions(shown.all_questions(&self.state));
     }
 
     /// Applies `how` to the replay controls, if the source is a replay.

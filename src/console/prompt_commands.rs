@@ -31,6 +31,8 @@ pub(crate) enum PromptCommand {
     Colour(Option<String>),
     /// Open the aggregator of a name in the user's file; none to list them.
     Context(String),
+    /// Show one of several clusters, or all of them.
+    Cluster(String),
     /// Act as a key.
     Key(KeyPress),
     /// Capture or release the mouse.
@@ -118,7 +120,8 @@ fn instant_today(now: UnixMs, second: i64) -> UnixMs {
 
 /// Returns whether a word is a command.
 pub(crate) fn is_command(word: &str) -> bool {
-    let more = ["now", "color", "q", "exit"];
+    // `cluster` is of use only where several are joined.
+    let more = ["now", "color", "q", "exit", "cluster"];
     more.contains(&word)
         || screens::screen_commands().any(|command| command.word == word)
         || COMMANDS.iter().any(|(known, ..)| *known == word)
@@ -175,6 +178,7 @@ pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
                 path => PromptCommand::Write(form, PathBuf::from(path)),
             }
         }
+        "cluster" => PromptCommand::Cluster(needs("the name of a cluster, or all")?.to_owned()),
         "ctx" => {
             PromptCommand::Context(needs("a name of [contexts] in your config.toml")?.to_owned())
         }
@@ -218,6 +222,7 @@ mod tests {
             ("colour power", PromptCommand::Colour(Some("power".into()))),
             ("mouse off", PromptCommand::Mouse(false)),
             ("ctx prod-a", PromptCommand::Context("prod-a".into())),
+            ("cluster hall-1", PromptCommand::Cluster("hall-1".into())),
             ("key PgDn", PromptCommand::Key(KeyPress::PageDown)),
             ("sort power desc", PromptCommand::Sort("power desc".into())),
             ("filter lost>0", PromptCommand::Filter("lost>0".into())),

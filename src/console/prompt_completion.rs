@@ -9,8 +9,13 @@ use super::{
 };
 use gaunt_api::{Subject, SubjectField, filter::complete_filter};
 
+/// The word of `:cluster` for all of them.
+pub(crate) const ALL_CLUSTERS: &str = "all";
+
 /// Data for the completion.
 pub(crate) struct CompletionContext<'a> {
+    /// The names of joined clusters.
+    pub(crate) clusters: &'a [SanitizedText],
     /// Returns the current text values of a field.
     pub(crate) values: &'a dyn Fn(&SubjectField) -> Vec<SanitizedText>,
     /// Names of the nodes.
@@ -74,6 +79,10 @@ fn complete_command(before: &str, known: &CompletionContext<'_>) -> PromptComple
     match word {
         "theme" => pick(from, typed, plain(&Palette::ALL.map(Palette::as_str))),
         "ctx" => pick(from, typed, known.contexts.to_vec()),
+        "cluster" => {
+            let names = known.clusters.iter().map(|name| (name.to_string(), String::new()));
+            pick(from, typed, names.chain([(ALL_CLUSTERS.to_owned(), String::new())]).collect())
+        }
         "mouse" => pick(from, typed, plain(&["on", "off"])),
         "write" if rest == typed => pick(from, typed, plain(&["csv", "json"])),
         "at" => pick(from, typed, plain(&["-1m", "-5m", "-10m", "-20m", "now"])),
@@ -105,7 +114,13 @@ mod tests {
         let values = |field: &SubjectField| {
             if field.name == "node" { vec!["gpu001".into(), "gpu 2".into()] } else { Vec::new() }
         };
-        let known = CompletionContext { values: &values, nodes: &[], contexts: &[], subject: None };
+        let known = CompletionContext {
+            values: &values,
+            nodes: &[],
+            contexts: &[],
+            clusters: &[],
+            subject: None,
+        };
         keys.iter().fold(PromptOutcome::Edited, |_, key| {
             let outcome = prompt.handle_key(*key, &PromptHistory::default());
             if outcome == PromptOutcome::Edited {

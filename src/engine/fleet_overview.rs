@@ -232,8 +232,10 @@ impl View<'_> {
     fn source_notes(&self) -> impl Iterator<Item = SanitizedText> {
         let sources = self.cluster.target_sources().iter();
         sources.filter_map(|source| {
-            let SourceLoad { queries, samples, answer_ms, refresh_ms, delay_ms, skew_ms } =
-                source.load?;
+            let load = source.load?;
+            let SourceLoad { queries, samples, answer_ms, refresh_ms, delay_ms, skew_ms, .. } = load;
+            let (requests, answered) =
+                if load.is_received { ("requests", "read") } else { ("queries", "answered") };
             let skew = match skew_ms.map(|ms| ms / 1_000) {
                 Some(seconds) if seconds > MAX_SKEW_SECONDS => {
                     format!("; its clock is {seconds} s ahead, check NTP")
@@ -244,8 +246,8 @@ impl View<'_> {
                 _ => String::new(),
             };
             Some(SanitizedText::new(&format!(
-                "{}: {samples} samples in {queries} queries every {:.0} s, answered in {:.1} s; shown {:.0} s late{skew}; \
-                 no processes, and no values between its scrapes",
+                "{}: {samples} samples in {queries} {requests} every {:.0} s, {answered} in {:.1} s; shown {:.0} s \
+                 late{skew}; no processes, and no values between its scrapes",
                 source.name,
                 refresh_ms as f64 / 1e3,
                 answer_ms / 1e3,
@@ -305,6 +307,7 @@ mod tests {
             refresh_ms: 15_000,
             delay_ms: 25_000,
             skew_ms: Some(-61_200),
+            is_received: false,
         };
         let queried = TargetSource {
             name: "http://prometheus:9090".into(),

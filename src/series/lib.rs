@@ -1,16 +1,18 @@
-//! Series: reads pages back from a Prometheus-compatible server that already scrapes the exporters.
+//! Series: reads pages back from a Prometheus-compatible server that already scrapes the exporters, or receives them.
 //!
-//! Raw samples are queried with their own instants, grouped by target and instant into the pages that the exporters
+//! Raw samples are queried or received with their own instants, grouped by target and instant into the pages that the exporters
 //! served, and decoded by the dialects like scraped ones. Everything behind a batch stays as it is.
 
 use std::time::Duration;
 
 use gaunt_scrape::ServerAccess;
 
+mod page_assembly;
 mod query_answer;
 mod query_client;
 mod query_error;
 mod read_names;
+mod received_page;
 mod selector;
 mod series_clock;
 mod series_feed;
@@ -19,11 +21,15 @@ mod series_reader;
 mod series_targets;
 #[cfg(test)]
 mod tests;
+mod write_receiver;
 
+pub use page_assembly::ReceivedSamples;
 pub use query_error::QueryError;
+pub use selector::match_instances;
 pub use series_clock::SeriesClock;
 pub use series_feed::{REFRESH, SeriesReaderHandle, feed_lag, spawn_reading};
 pub use series_reader::{SeriesReader, SeriesWindow, WindowLoad};
+pub use write_receiver::{RECEIVE_LAG, ReceiveRefusal, ReceiveStatus, WriteReceiver};
 
 /// The deadline of one query, unless set otherwise.
 pub const TIMEOUT: Duration = Duration::from_secs(30);

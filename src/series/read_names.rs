@@ -14,6 +14,11 @@ pub(crate) fn read_name_count() -> usize {
     READ.len()
 }
 
+/// Whether a dialect reads a metric of this name.
+pub(crate) fn is_read_name(name: &str) -> bool {
+    READ.contains(name)
+}
+
 /// Those of the server's names that a dialect reads, sorted: names of one exporter are adjacent.
 pub(crate) fn select_read_names(names: &[String]) -> Vec<&'static str> {
     let mut read: Vec<&'static str> =

@@ -43,14 +43,8 @@ pub(crate) fn select_names(names: &[&str], instances: &[&str], matchers: &str) -
         names => format!("{{__name__=~\"{}\"", names.join("|")),
     };
     if !instances.is_empty() {
-        text.push_str(",instance=~\"");
-        for (index, instance) in instances.iter().enumerate() {
-            if index > 0 {
-                text.push('|');
-            }
-            push_literal(&mut text, instance);
-        }
-        text.push('"');
+        text.push(',');
+        text.push_str(&match_instances(instances));
     }
     push_matchers(&mut text, matchers);
     text.push('}');
@@ -63,6 +57,19 @@ fn push_matchers(text: &mut String, matchers: &str) {
         // Writing to a string cannot fail.
         _ = write!(text, ",{matchers}");
     }
+}
+
+/// The matcher of series from these instances.
+pub fn match_instances<T: AsRef<str>>(instances: &[T]) -> String {
+    let mut text = "instance=~\"".to_owned();
+    for (index, instance) in instances.iter().enumerate() {
+        if index > 0 {
+            text.push('|');
+        }
+        push_literal(&mut text, instance.as_ref());
+    }
+    text.push('"');
+    text
 }
 
 /// Adds text that a regular expression in a quoted string takes literally.

@@ -187,6 +187,7 @@ impl SeriesRefresher {
             refresh_ms: self.refresh.as_millis() as u64,
             delay_ms: feed_lag(self.refresh).as_millis() as u64,
             skew_ms: load.skew_ms,
+            is_received: false,
         });
     }
 

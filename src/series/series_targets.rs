@@ -127,6 +127,8 @@ pub(crate) struct SeriesTargets {
     by_instance: TargetIndex<Box<str>>,
     /// Jobs with series that gaunt reads; the others scrape something else.
     read_jobs: HashSet<Box<str>>,
+    /// Counts changes of the announced targets.
+    revision: u64,
 }
 
 impl SeriesTargets {
@@ -157,11 +159,19 @@ impl SeriesTargets {
         }
         let id = self.next;
         self.next += 1;
+        self.revision += 1;
         let (template, delivered) = (TemplateState::default(), UnixMs(0));
         self.targets.insert(id, SeriesTarget { labels, template, delivered, last_up: at });
         self.by_instance.entry(key.1.clone()).or_default().push(id);
         self.by_job_instance.entry(key).or_default().push(id);
         Some((id, UnixMs(0)))
+    }
+
+    /// Notes that a target was scraped at this instant.
+    pub(crate) fn mark_scraped(&mut self, id: u32, at: UnixMs) {
+        if let Some(target) = self.targets.get_mut(&id) {
+            target.last_up = target.last_up.max(at);
+        }
     }
 
     /// The number of the target that a series comes from. A page may replace the label `job` of its series.
@@ -176,6 +186,11 @@ impl SeriesTargets {
                 several.iter().copied().min_by_key(|id| self.targets[id].count_mismatches(series))
             }
         }
+    }
+
+    /// Changes with the announced targets.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Whether the server has scraped nothing lately.
@@ -199,6 +214,7 @@ impl SeriesTargets {
         let job = target.label_or_empty("job");
         if !self.read_jobs.contains(job) {
             self.read_jobs.insert(job.into());
+            self.revision += 1;
         }
     }
 
@@ -215,6 +231,7 @@ impl SeriesTargets {
             return;
         }
         self.targets.retain(|_, target| !is_gone(target));
+        self.revision += 1;
         let targets = &self.targets;
         let keep = |ids: &mut Vec<u32>| {
             ids.retain(|id| targets.contains_key(id));

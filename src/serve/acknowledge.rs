@@ -16,6 +16,7 @@ use super::{
     audit_log::AuditEntry,
     pairing_endpoint,
     peer_address::PeerAddress,
+    receive_service::is_receive_request,
 };
 use gaunt_api::{
     API, AccessRole, Answer, FindingAction, FindingCommand, Refusal,
@@ -33,6 +34,9 @@ const ACKNOWLEDGE: &str = "/acknowledge";
 pub(super) fn needed_role(method: &Method, uri: &Uri) -> Option<AccessRole> {
     let below = uri.path().strip_prefix(API).unwrap_or_default();
     let is_post = method == Method::POST;
+    if is_receive_request(method, uri) {
+        return Some(AccessRole::Write);
+    }
     match below.strip_prefix('/').unwrap_or_default() {
         PEER_ACTION_PATH if is_post => Some(AccessRole::Admin),
         _ if below == pairing_endpoint::PATH && is_post => Some(AccessRole::Write),
@@ -255,6 +259,8 @@ mod tests {
                 Some(Acknowledge),
             ),
             (delete, "/api/gaunt/v1/findings/data_stale/gpu001/acknowledge", Some(Acknowledge)),
+            (post.clone(), "/api/v1/write", Some(Write)),
+            (Method::GET, "/api/v1/write", Some(Read)),
             (post, "/api/gaunt/v1/overview", None),
             (Method::PUT, "/metrics", None),
         ] {

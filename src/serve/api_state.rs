@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{
     access_roles::AccessRoles, answer_streams::StreamHub, audit_log::AuditLog,
-    peer_service::PeerService,
+    peer_service::PeerService, receive_service::ReceiveService,
 };
 use crate::answer_source::AnswerSource;
 use gaunt_api::Overview;
@@ -24,6 +24,7 @@ pub(super) struct ApiState {
     pub(super) recording: Option<RecordingFollowFn>,
     pub(super) store: Option<watch::Receiver<StoreStatus>>,
     pub(super) peers: Option<PeerService>,
+    pub(super) receive: Option<ReceiveService>,
     pub(super) stopped: watch::Receiver<bool>,
     pub(super) overview_cache: OverviewCache,
 }

@@ -8,6 +8,7 @@ use std::{
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use gaunt_schema::{Entity, GpuState, UnixMs, catalogue::fleet_metrics, text::ExpositionFormat};
+use gaunt_series::ReceiveStatus;
 use gaunt_store::{StoreStatus, StoreStep, StoreWriter};
 use tokio::task::spawn_blocking;
 
@@ -16,7 +17,10 @@ use self::{
     page_output::{FamilyOutput, PageOutput},
     screen_samples::fill_screens,
 };
-use super::{api_responses::unavailable_response, api_state::ApiState, negotiated_page};
+use super::{
+    api_responses::unavailable_response, api_state::ApiState, negotiated_page,
+    receive_service::ReceiveService,
+};
 use crate::answer_source::{AnswerSource, AnswerSourceError};
 use gaunt_api::{
     Answer, FindingList, GpuTime, LossCause, NodeList, NodeState, Overview, PeerState, Question,
@@ -39,6 +43,8 @@ pub(super) async fn handle_metrics(State(state): State<ApiState>, headers: Heade
     match MetricsAnswers::fetch_answers(&state.source).await {
         Ok(mut answers) => {
             answers.store = state.store.as_ref().map(|status| status.borrow().clone());
+            let receive = state.receive.as_ref().map(ReceiveService::watch_status);
+            answers.receive = receive.map(|status| *status.borrow());
             negotiated_page::respond_page(&headers, move |format| answers.render_page(format)).await
         }
         Err(error) => unavailable_response(&error),
@@ -54,6 +60,8 @@ struct MetricsAnswers {
     time: std::sync::Arc<GpuTime>,
     /// State of the store, if one is written to.
     store: Option<StoreStatus>,
+    /// State of the receiver, if remote write is received.
+    receive: Option<ReceiveStatus>,
 }
 
 /// Writes the verdicts to the store, one step for each instant of its grid. Ends with the source.
@@ -107,6 +115,7 @@ impl MetricsAnswers {
             targets: std::sync::Arc::default(),
             time: std::sync::Arc::default(),
             store: None,
+            receive: None,
         };
         for question in [
             Question::Overview,
@@ -142,6 +151,9 @@ impl MetricsAnswers {
         });
         if let Some(store) = &self.store {
             write_store_status(&mut page, store, self.overview.at);
+        }
+        if let Some(receive) = &self.receive {
+            write_receive_status(&mut page, receive);
         }
         self.write_verdicts(&mut page);
         format.write_end(&mut text);
@@ -399,6 +411,31 @@ impl MetricsAnswers {
             }
         });
     }
+}
+
+/// Writes the state of the receiver.
+fn write_receive_status(page: &mut PageOutput<'_>, receive: &ReceiveStatus) {
+    page.write_family(fleet_metrics::RECEIVE_REQUESTS, |family| {
+        family.write_line(&[("outcome", "ok")], receive.requests as f64);
+        family.write_line(&[("outcome", "invalid")], receive.invalid_requests as f64);
+    });
+    page.write_family(fleet_metrics::RECEIVE_SAMPLES, |family| {
+        let samples = &receive.samples;
+        for (outcome, count) in [
+            ("used", samples.used),
+            ("unknown", samples.unknown),
+            ("without_target", samples.without_target),
+            ("late", samples.late),
+            ("old", samples.old),
+            ("future", samples.future),
+            ("over_limit", samples.over_limit),
+        ] {
+            family.write_line(&[("outcome", outcome)], count as f64);
+        }
+    });
+    page.write_family(fleet_metrics::RECEIVE_WAITING, |family| {
+        family.write_line(&[], receive.waiting_pages as f64);
+    });
 }
 
 /// Writes the state of the store at `now`.

@@ -29,6 +29,7 @@ use super::{
     acknowledge,
     api_responses::{busy_response, denied_response},
     peer_address::PeerAddress,
+    receive_service::{RECEIVE_PATH, is_receive_request},
 };
 
 /// Time limit for the start of a response. The engine answers in milliseconds; a longer wait is pointless.
@@ -53,6 +54,8 @@ pub(super) struct RequestGuard {
     access: Option<Arc<WebAccess>>,
     /// Who may do what.
     roles: AccessRoles,
+    /// Whether remote write is received.
+    is_receiving: bool,
     /// The wrong tokens and passwords of each peer.
     refusals: Arc<PeerRateLimit>,
 }
@@ -69,7 +72,7 @@ pub(super) async fn guard_request(
     next: Next,
 ) -> Response {
     let (presents, peer) = (request.headers().contains_key(AUTHORIZATION), find_peer(&request));
-    let rejected = match reject_request(&guard.names, &request) {
+    let rejected = match guard.reject_request(&request) {
         None => guard.deny_request(request.headers(), RequestNeeds::of(&request), peer).await,
         rejected => rejected,
     };
@@ -112,7 +115,12 @@ impl RequestGuard {
         roles: AccessRoles,
     ) -> Self {
         let refusals = Arc::new(PeerRateLimit::new(REFUSAL_INTERVAL, REFUSALS));
-        Self { names, access, roles, refusals }
+        Self { names, access, roles, is_receiving: false, refusals }
+    }
+
+    /// Passes writes of senders if remote write is received.
+    pub(super) fn with_receiving(self, is_receiving: bool) -> Self {
+        Self { is_receiving, ..self }
     }
 
     /// Counts a wrong token; the time to wait if the peer sent too many.
@@ -154,6 +162,51 @@ impl RequestGuard {
         denied.add_headers(response.headers_mut());
         Some(response)
     }
+
+    /// Refuses a request that no client may send.
+    fn reject_request(&self, request: &Request) -> Option<Response> {
+        let headers = request.headers();
+        let is_received = self.is_receiving && is_receive_request(request.method(), request.uri());
+        if request.uri().path() == RECEIVE_PATH && !is_received {
+            let why =
+                "gaunt receives remote write by POST, and only with serve.receive_token_file\n";
+            return Some((StatusCode::NOT_FOUND, why).into_response());
+        }
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        let needed = acknowledge::needed_role(request.method(), request.uri());
+        let is_write = needed.is_some() && !is_read && !is_received;
+        if !is_write && !is_received && !is_read {
+            let allowed = [(ALLOW, "GET, HEAD")];
+            let why = "read-only except for POST and DELETE on findings/ID/acknowledge and POST on \
+                   probe/meeting and peer/actions; use GET\n";
+            return Some((StatusCode::METHOD_NOT_ALLOWED, allowed, why).into_response());
+        }
+        let length = headers.get(CONTENT_LENGTH);
+        let declared = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+        let fits_limit =
+            length.is_none() || declared.is_some_and(|declared| declared <= acknowledge::MAX_BODY);
+        if is_write && (!fits_limit || headers.contains_key(TRANSFER_ENCODING)) {
+            let why = format!(
+                "a write needs a Content-Length of at most {} bytes\n",
+                acknowledge::MAX_BODY
+            );
+            return Some((StatusCode::PAYLOAD_TOO_LARGE, why).into_response());
+        }
+        let length = length.is_some_and(|length| length != "0");
+        if !is_write && !is_received && (length || headers.contains_key(TRANSFER_ENCODING)) {
+            let why = "a read has no body; put the question into the URL\n";
+            return Some((StatusCode::PAYLOAD_TOO_LARGE, why).into_response());
+        }
+        if let Err(refused) = self.names.check_request(request.uri(), headers) {
+            return Some((refused.status, refused.why).into_response());
+        }
+        if request.extensions().get::<ReserveConnection>().is_some()
+            && !SHORT.contains(&request.uri().path())
+        {
+            return Some(busy_response("all connections are busy; try again later"));
+        }
+        None
+    }
 }
 
 /// What a request needs.
@@ -171,39 +224,4 @@ impl RequestNeeds {
         let is_open = OPEN.contains(&request.uri().path());
         Self { role: role.unwrap_or(AccessRole::Admin), is_open }
     }
-}
-
-fn reject_request(names: &HostNames, request: &Request) -> Option<Response> {
-    let headers = request.headers();
-    let needed = acknowledge::needed_role(request.method(), request.uri());
-    let is_write = needed.is_some() && !matches!(*request.method(), Method::GET | Method::HEAD);
-    if !is_write && !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let allowed = [(ALLOW, "GET, HEAD")];
-        let why = "read-only except for POST and DELETE on findings/ID/acknowledge and POST on \
-                   probe/meeting and peer/actions; use GET\n";
-        return Some((StatusCode::METHOD_NOT_ALLOWED, allowed, why).into_response());
-    }
-    let length = headers.get(CONTENT_LENGTH);
-    let declared = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    let fits_limit =
-        length.is_none() || declared.is_some_and(|declared| declared <= acknowledge::MAX_BODY);
-    if is_write && (!fits_limit || headers.contains_key(TRANSFER_ENCODING)) {
-        let why =
-            format!("a write needs a Content-Length of at most {} bytes\n", acknowledge::MAX_BODY);
-        return Some((StatusCode::PAYLOAD_TOO_LARGE, why).into_response());
-    }
-    let length = length.is_some_and(|length| length != "0");
-    if !is_write && (length || headers.contains_key(TRANSFER_ENCODING)) {
-        let why = "a read has no body; put the question into the URL\n";
-        return Some((StatusCode::PAYLOAD_TOO_LARGE, why).into_response());
-    }
-    if let Err(refused) = names.check_request(request.uri(), headers) {
-        return Some((refused.status, refused.why).into_response());
-    }
-    if request.extensions().get::<ReserveConnection>().is_some()
-        && !SHORT.contains(&request.uri().path())
-    {
-        return Some(busy_response("all connections are busy; try again later"));
-    }
-    None
 }

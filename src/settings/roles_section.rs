@@ -16,6 +16,9 @@ use crate::serve::{RoleOptions, TokenOptions, TrustedProxy};
 /// The name of the token in `serve.token_file`.
 const FIRST_TOKEN: &str = "token_file";
 
+/// The name of the token in `serve.receive_token_file`.
+const SENDER_TOKEN: &str = "receive_token_file";
+
 /// The most tokens: each request with a token reads all of them.
 const MAX_TOKENS: usize = 64;
 
@@ -57,7 +60,7 @@ impl<'de> Deserialize<'de> for HeaderSetting {
 
 /// Checks across tokens.
 pub(super) fn check_tokens(tokens: &[TokenSection]) -> Result<(), String> {
-    let mut names = BTreeSet::from([FIRST_TOKEN]);
+    let mut names = BTreeSet::from([FIRST_TOKEN, SENDER_TOKEN]);
     if tokens.len() > MAX_TOKENS {
         return Err(format!("serve.tokens has {}; at most {MAX_TOKENS} are allowed", tokens.len()));
     }
@@ -106,11 +109,20 @@ pub(super) fn role_options(
     RoleOptions { tokens: tokens.into_iter().map(token_options).collect(), proxy, read_needs_role }
 }
 
-/// Adds the token in `serve.token_file`, which permits everything.
-pub(super) fn with_first_token(mut roles: RoleOptions, file: Option<&Path>) -> RoleOptions {
-    if let Some(file) = file {
-        let (name, role) = (FIRST_TOKEN.to_owned(), AccessRole::Admin);
-        roles.tokens.insert(0, TokenOptions { name, role, file: file.to_path_buf() });
-    }
+/// Adds the token in `serve.token_file`, which permits everything, and the one in `serve.receive_token_file`, which permits
+/// to send measurements.
+pub(super) fn with_named_tokens(
+    mut roles: RoleOptions,
+    token_file: Option<&Path>,
+    receive_file: Option<&Path>,
+) -> RoleOptions {
+    let named = [
+        (FIRST_TOKEN, AccessRole::Admin, token_file),
+        (SENDER_TOKEN, AccessRole::Write, receive_file),
+    ];
+    let named = named.into_iter().filter_map(|(name, role, file)| {
+        Some(TokenOptions { name: name.to_owned(), role, file: file?.to_path_buf() })
+    });
+    roles.tokens.splice(0..0, named);
     roles
 }

@@ -1,4 +1,4 @@
-//! Store: verdicts are written to whatever receives Prometheus remote write 1.0.
+//! Store: verdicts are written to whatever receives Prometheus remote write 1.0, and requests of others are read.
 //!
 //! Samples come as steps on a grid of instants. A thread of its own joins four steps to requests, keeps them on disk
 //! and posts them one after the other, oldest first: nothing that waits for samples, disk or store delays a judgement.
@@ -19,10 +19,15 @@ mod store_thread;
 mod store_writer;
 mod window_file;
 mod write_request;
+mod write_request_decoder;
 
 pub use store_status::StoreStatus;
 pub use store_step::{StoreStep, StoreStepOutput};
 pub use store_writer::StoreWriter;
+pub use write_request::{StoreSample, compress_request, encode_labels, push_series};
+pub use write_request_decoder::{
+    MAX_REQUEST_BYTES, ReceivedRequest, ReceivedRequestError, ReceivedSeries, decompress_request,
+};
 
 /// The time between two steps, unless set otherwise.
 pub const INTERVAL: Duration = Duration::from_secs(15);

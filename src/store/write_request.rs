@@ -8,28 +8,35 @@ use gaunt_schema::UnixMs;
 pub(crate) const STALE_MARKER: u64 = 0x7ff0_0000_0000_0002;
 
 /// Field 1, length-delimited: series of a request, label of a series, name of a label.
-const FIELD_1: u8 = 0x0a;
+pub(crate) const FIELD_1: u8 = 0x0a;
 
 /// Field 2, length-delimited: sample of a series, value of a label.
-const FIELD_2: u8 = 0x12;
+pub(crate) const FIELD_2: u8 = 0x12;
 
 /// Field 1 of a sample: its value as 64 bits.
-const SAMPLE_VALUE: u8 = 0x09;
+pub(crate) const SAMPLE_VALUE: u8 = 0x09;
 
 /// Field 2 of a sample: its instant as a varint.
-const SAMPLE_INSTANT: u8 = 0x10;
+pub(crate) const SAMPLE_INSTANT: u8 = 0x10;
 
 /// A value at an instant.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct StoreSample {
+pub struct StoreSample {
     /// The instant.
-    pub(crate) at: UnixMs,
+    pub at: UnixMs,
     /// The bits of the value: a stale marker is one particular NaN.
-    pub(crate) bits: u64,
+    pub bits: u64,
+}
+
+impl StoreSample {
+    /// The marker that ends a series at this instant.
+    pub fn stale_at(at: UnixMs) -> Self {
+        Self { at, bits: STALE_MARKER }
+    }
 }
 
 /// Encodes labels as the fields of a series, sorted by name as remote write demands; labels without value are left out.
-pub(crate) fn encode_labels(labels: &mut [(&str, &str)], out: &mut Vec<u8>) {
+pub fn encode_labels(labels: &mut [(&str, &str)], out: &mut Vec<u8>) {
     labels.sort_unstable_by_key(|(name, _)| *name);
     for (name, value) in labels.iter().filter(|(_, value)| !value.is_empty()) {
         let length = field_length(name.len()) + field_length(value.len());
@@ -42,7 +49,7 @@ pub(crate) fn encode_labels(labels: &mut [(&str, &str)], out: &mut Vec<u8>) {
 }
 
 /// Appends a series to a request that is not compressed yet.
-pub(crate) fn push_series(labels: &[u8], samples: &[StoreSample], out: &mut Vec<u8>) {
+pub fn push_series(labels: &[u8], samples: &[StoreSample], out: &mut Vec<u8>) {
     let sample_length = |sample: &StoreSample| 10 + varint_length(sample.at.0 as u64);
     let all_samples: usize = samples.iter().map(|sample| field_length(sample_length(sample))).sum();
     push_field(FIELD_1, labels.len() + all_samples, out);
@@ -57,7 +64,7 @@ pub(crate) fn push_series(labels: &[u8], samples: &[StoreSample], out: &mut Vec<
 }
 
 /// Compresses a request.
-pub(crate) fn compress_request(request: &[u8]) -> Result<Vec<u8>, snap::Error> {
+pub fn compress_request(request: &[u8]) -> Result<Vec<u8>, snap::Error> {
     snap::raw::Encoder::new().compress_vec(request)
 }
 

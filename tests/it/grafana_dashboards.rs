@@ -21,7 +21,8 @@ use crate::{
     fleet_snapshot::SimulatorProcess,
     prometheus_rules::{is_known, metric_names},
     prometheus_scrape::{query_instant, start_with_config},
-    test_process::{TestProcess, get, run_gaunt, wait_for},
+    test_process::{TestProcess, debian_program, free_port, get, run_gaunt, wait_for},
+    victoria_metrics::drop_filter_cache,
 };
 
 /// Time for a fault to begin, to be found and to become an alert.
@@ -245,6 +246,20 @@ fn compatible_node() -> (TestProcess, tempfile::TempDir) {
     (TestProcess::start_command(command.env("GAUNT_FAKE_DRIVER", scenario)), folder)
 }
 
+/// A VictoriaMetrics that answers at once.
+fn start_store() -> (String, (TestProcess, tempfile::TempDir)) {
+    let folder = tempfile::tempdir().unwrap();
+    let address = format!("127.0.0.1:{}", free_port());
+    let process = TestProcess::start_command(
+        debian_program("victoria-metrics")
+            .arg(format!("-storageDataPath={}", folder.path().join("data").display()))
+            .arg(format!("-httpListenAddr={address}"))
+            .arg("-search.latencyOffset=0s"),
+    );
+    wait_for("the store", || get(&address, "/health").filter(|(status, _)| *status == 200));
+    (address, (process, folder))
+}
+
 /// The answers to all queries, as soon as every query has its answer at one and the same time: a GPU is lost after 15
 /// seconds.
 fn query_all(queries: &[DashboardQuery], prometheus: &str) -> Vec<QueryRows> {
@@ -334,10 +349,12 @@ fn panels_and_variables_are_answered_by_a_scraped_fleet() {
         let text = fs::read_to_string(path).unwrap().replace("for: 15s", "for: 1s");
         fs::write(rules.path().join(format!("{name}.yml")), text).unwrap();
     }
+    let (store, _store) = start_store();
     let cluster = "relabel_configs: [{target_label: cluster, replacement: hall-1}]";
     let (prometheus, _running) = start_with_config(&format!(
         "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\n\
          rule_files: ['{}/*.yml']\n\
+         remote_write: [{{url: 'http://{store}/api/v1/write'}}]\n\
          scrape_configs:\n\
          - {{job_name: gaunt, static_configs: [{{targets: ['{gaunt}']}}], {cluster}}}\n\
          - {{job_name: gaunt-node, http_sd_configs: [{{url: 'http://{gaunt}/sd/http', refresh_interval: 1s}}], {cluster}}}\n",
@@ -346,6 +363,9 @@ fn panels_and_variables_are_answered_by_a_scraped_fleet() {
     let queries: Vec<_> =
         read_dashboards().iter().flat_map(|(name, json)| dashboard_queries(name, json)).collect();
     let answers = query_all(&queries, &prometheus);
+    // VictoriaMetrics has the same series and another engine.
+    drop_filter_cache(&store);
+    query_all(&queries, &store);
     for series in DASHBOARD_12239 {
         let text = format!("{series}{{instance=~\"{address}\", gpu=~\"[0-7]\"}}");
         wait_for(&text, || (query_instant(&prometheus, &text).len() == 8).then_some(()));

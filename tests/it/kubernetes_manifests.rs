@@ -162,8 +162,7 @@ fn settings_of_manifests_are_accepted_and_name_the_service_of_the_nodes() {
         assert!(service_exists, "{set}: {service}");
         let peers = settings.peers.urls.clone();
         let name = aggregators["metadata"]["name"].as_str().unwrap();
-        let count =
-            if is_secured { aggregators["spec"]["replicas"].as_u64().unwrap() } else { 0 };
+        let count = if is_secured { aggregators["spec"]["replicas"].as_u64().unwrap() } else { 0 };
         let expected =
             (0..count).map(|pod| format!("https://{name}-{pod}.{service}.gaunt.svc:9771"));
         assert_eq!(peers, expected.collect::<Vec<_>>(), "{set}");

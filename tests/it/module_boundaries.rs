@@ -45,7 +45,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("src/cluster", &["gaunt-schema"]),
     ("src/judge", &["gaunt-cluster", "gaunt-schema"]),
     ("src/scrape", &["gaunt-schema"]),
-    ("src/series", &["gaunt-schema", "gaunt-scrape"]),
+    ("src/series", &["gaunt-schema", "gaunt-scrape", "gaunt-store"]),
     ("src/store", &["gaunt-schema", "gaunt-scrape"]),
     ("src/engine", &["gaunt-api", "gaunt-cluster", "gaunt-judge", "gaunt-schema"]),
     ("src/console", &["gaunt-api", "gaunt-schema"]),

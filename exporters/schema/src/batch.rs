@@ -316,6 +316,9 @@ pub struct SourceLoad {
     /// time.
     #[serde(default)]
     pub skew_ms: Option<i64>,
+    /// Whether the samples were received: `queries` are requests of the sender, and `answer_ms` is what reading them took.
+    #[serde(default)]
+    pub is_received: bool,
 }
 
 /// The status of one of the operator's files of topology or jobs.

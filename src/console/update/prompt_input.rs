@@ -13,7 +13,7 @@ use crate::{
     key_press::KeyPress,
     prompt::{Prompt, PromptError, PromptKind, PromptOutcome},
     prompt_commands::{self, PromptCommand},
-    prompt_completion::{CompletionContext, complete_prompt},
+    prompt_completion::{ALL_CLUSTERS, CompletionContext, complete_prompt},
     screen::Screen,
     screens::view_of,
 };
@@ -67,7 +67,9 @@ pub(super) fn show_prompt(state: &mut ConsoleState, mut prompt: Prompt) {
         .iter()
         .map(|(name, address)| (name.clone(), address.aggregator.clone()))
         .collect();
-    let context = CompletionContext { values: &values, nodes, contexts: &contexts, subject };
+    let clusters = &state.clusters;
+    let context =
+        CompletionContext { values: &values, nodes, contexts: &contexts, clusters, subject };
     prompt.completion = complete_prompt(&prompt, &context);
     state.prompt = Some(prompt);
 }
@@ -250,6 +252,7 @@ fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome
             UpdateOutcome::with_questions(state)
         }
         PromptCommand::Context(name) => return open_context(state, &name),
+        PromptCommand::Cluster(name) => return open_cluster(state, &name),
         PromptCommand::Key(key) => UpdateOutcome::with_effect(ConsoleEffect::Press(key)),
         PromptCommand::Mouse(on) => UpdateOutcome::with_effect(ConsoleEffect::Mouse(on)),
         PromptCommand::Help => {
@@ -273,6 +276,22 @@ fn open_context(state: &ConsoleState, name: &str) -> Result<UpdateOutcome, Strin
         });
     }
     Ok(UpdateOutcome::with_effect(ConsoleEffect::OpenContext(name.to_owned())))
+}
+
+/// Shows one of the joined clusters, or all of them.
+fn open_cluster(state: &ConsoleState, name: &str) -> Result<UpdateOutcome, String> {
+    let is_known = name == ALL_CLUSTERS || state.clusters.iter().any(|known| &**known == name);
+    if state.clusters.is_empty() {
+        return Err(
+            "one cluster is shown; start with --aggregator NAME=URL for each of several".into()
+        );
+    }
+    if !is_known {
+        let known: Vec<&str> = state.clusters.iter().map(|known| &**known).collect();
+        return Err(format!("{name} is not a cluster; known are {}, all", known.join(", ")));
+    }
+    let name = (name != ALL_CLUSTERS).then(|| name.to_owned());
+    Ok(UpdateOutcome::with_effect(ConsoleEffect::OpenCluster(name)))
 }
 
 /// Returns the subject of the shown list.

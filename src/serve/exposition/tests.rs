@@ -74,6 +74,7 @@ fn sample_answers() -> MetricsAnswers {
         }),
         time: Arc::new(sample_gpu_time()),
         store: None,
+        receive: None,
     }
 }
 

@@ -15,6 +15,7 @@ mod judge_bench;
 mod load_bench;
 mod node_bench;
 mod parse_bench;
+mod past_bench;
 mod pictures_bench;
 mod public_data_bench;
 mod scrape_client;
@@ -128,6 +129,11 @@ const BENCHES: &[(&str, &str, BenchFn)] = &[
         "store",
         "verdicts of 100,000 GPUs to a store: CPU time, bytes, and an hour without the store",
         |args, out| store_bench::run(args.judge.quick, out),
+    ),
+    (
+        "past",
+        "a Prometheus that is asked, that sends, and whose past is judged: its CPU time and ours",
+        |args, out| past_bench::run(args.judge.quick, out),
     ),
     (
         "soak",

@@ -88,6 +88,12 @@ rows! {
         Metric::new_gauge("gaunt_store_series", Fleet, Unit::Count, 1.0);
     CERTIFICATE_EXPIRY, "When a certificate that the aggregator presents expires, or the one of its chain that expires first.",
         Metric::new_gauge("gaunt_certificate_expiry_timestamp_seconds", Fleet, Unit::Seconds, 1.0);
+    RECEIVE_REQUESTS, "Remote write requests that were received, by outcome: read, or refused because their form is invalid.",
+        Metric::new_counter("gaunt_receive_requests_total", Fleet, Unit::Count, Bits64);
+    RECEIVE_SAMPLES, "Samples that were received by remote write, by outcome: used, of metrics that gaunt does not read (unknown), of targets without the series up (without_target), of pages that were complete before (late), older than 15 minutes (old), more than a minute ahead (future), or over a limit of series and targets.",
+        Metric::new_counter("gaunt_receive_samples_total", Fleet, Unit::Count, Bits64);
+    RECEIVE_WAITING, "Received pages that are not complete, or wait for their instants.",
+        Metric::new_gauge("gaunt_receive_waiting_pages", Fleet, Unit::Count, 1.0);
     PEER_UP, "Whether another aggregator of the cluster answers.",
         Metric::new_gauge("gaunt_peer_up", Fleet, Unit::Count, 1.0);
     PEER_WAITING, "Acknowledgements and other actions that another aggregator of the cluster does not have yet.",

@@ -1,0 +1,243 @@
+//! Past replay: answers about a time before what the engine keeps, out of a Prometheus.
+//!
+//! The raw series of the quarter of an hour before that time are read, and an engine of their own lives through them: every
+//! answer is computed as it was then, explanations included.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use gaunt_api::{Answer, NodeDetail, Overview, Question, Refusal};
+use gaunt_engine::{Engine, EngineHandle, EngineOptions};
+use gaunt_schema::{Delivery, SanitizedText, UnixMs};
+use gaunt_series::{QueryError, SeriesOptions, SeriesReader, SeriesWindow, match_instances};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::block_in_place,
+};
+
+/// The time that is lived through before the instant: judgements need to know what is usual.
+const SPAN: Duration = Duration::from_mins(15);
+
+/// The time that is read at once.
+const SLICE: Duration = Duration::from_mins(5);
+
+/// Ticks of one scrape interval, as many as judgements in a running engine, and the limits of the time between two.
+const TICKS: u32 = 4;
+const TICK_INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
+
+/// Instants whose engines are kept: those that a console moves between.
+const MAX_INSTANTS: usize = 4;
+
+/// Questions that wait.
+const WAITING: usize = 32;
+
+/// Answers questions about the past, one after the other.
+#[derive(Clone, Debug)]
+pub struct PastReplay {
+    questions: mpsc::Sender<PastQuestion>,
+    /// The address of the server, for messages.
+    server: SanitizedText,
+}
+
+/// A question about an instant.
+struct PastQuestion {
+    at: UnixMs,
+    question: Question,
+    reply: oneshot::Sender<Answer>,
+}
+
+/// An engine that stands at an instant, for the whole fleet or for one node.
+struct ReplayedInstant {
+    at: UnixMs,
+    node: Option<SanitizedText>,
+    /// The engine, or why there is none.
+    engine: Result<EngineHandle, SanitizedText>,
+}
+
+impl PastReplay {
+    /// Starts to answer out of this server. The live engine says which targets a node has; it ends the task with its
+    /// last copy.
+    pub fn start(series: SeriesOptions, engine: EngineOptions, live: EngineHandle) -> Self {
+        let (questions, mut waiting) = mpsc::channel::<PastQuestion>(WAITING);
+        let server = SanitizedText::new(series.url.split(['?', '#']).next().unwrap_or_default());
+        let options = EngineOptions { alerts: None, peers: None, store: None, ..engine };
+        let mut replayer = PastReplayer { series, options, live, instants: VecDeque::new() };
+        tokio::spawn(async move {
+            while let Some(asked) = waiting.recv().await {
+                // The client may have gone.
+                if !asked.reply.is_closed() {
+                    _ = asked.reply.send(replayer.answer(asked.at, asked.question).await);
+                }
+            }
+        });
+        Self { questions, server }
+    }
+
+    /// Answers a question about `at`.
+    pub(super) async fn ask_question(&self, at: UnixMs, question: Question) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        let asked = PastQuestion { at, question, reply };
+        let sent = self.questions.send(asked).await.is_ok();
+        let answer = if sent { answer.await.ok() } else { None };
+        let answer = answer.unwrap_or_else(|| refuse(&SanitizedText::new("gaunt is stopping")));
+        match answer {
+            Answer::Overview(overview) => {
+                let note = SanitizedText::new(&format!(
+                    "past, replayed from 15 minutes of series of {}: baselines are those of these minutes; no processes, \
+                     topology files, job lists and acknowledgements",
+                    self.server
+                ));
+                let mut overview: Overview = Arc::unwrap_or_clone(overview);
+                overview.source_notes.insert(0, note.clone());
+                overview.trouble.insert(0, note);
+                Answer::Overview(Arc::new(overview))
+            }
+            answer => answer,
+        }
+    }
+}
+
+fn refuse(why: &SanitizedText) -> Answer {
+    Answer::Refused(Refusal::BadParameter { parameter: "at".into(), why: why.clone() })
+}
+
+/// The state of the task.
+struct PastReplayer {
+    series: SeriesOptions,
+    options: EngineOptions,
+    live: EngineHandle,
+    /// The newest last.
+    instants: VecDeque<ReplayedInstant>,
+}
+
+impl PastReplayer {
+    async fn answer(&mut self, at: UnixMs, question: Question) -> Answer {
+        let node = match &question {
+            Question::Node(node) => Some(node.clone()),
+            Question::Table(filter) => find_node(filter),
+            Question::History(query) => find_node(&query.of),
+            _ => None,
+        };
+        let is_known = |known: &ReplayedInstant| {
+            known.at == at && (known.node == node || known.node.is_none() && known.engine.is_ok())
+        };
+        let known = self.instants.iter().position(is_known);
+        let position = if let Some(position) = known {
+            position
+        } else {
+            if self.instants.len() == MAX_INSTANTS {
+                self.instants.pop_front();
+            }
+            let engine = self.replay(at, node.as_ref()).await;
+            self.instants.push_back(ReplayedInstant { at, node, engine });
+            self.instants.len() - 1
+        };
+        match &self.instants[position].engine {
+            Ok(engine) => match engine.ask_question(question).await {
+                Ok(answer) => answer,
+                Err(stopped) => refuse(&SanitizedText::new(&stopped.to_string())),
+            },
+            Err(why) => {
+                let why = why.clone();
+                // A server that was away is asked again.
+                self.instants.remove(position);
+                refuse(&why)
+            }
+        }
+    }
+
+    /// Lives through the time before `at`, with the targets of one node only if one is named.
+    async fn replay(
+        &self,
+        at: UnixMs,
+        node: Option<&SanitizedText>,
+    ) -> Result<EngineHandle, SanitizedText> {
+        let mut series = self.series.clone();
+        if let Some(node) = node {
+            let instances = self.list_instances(node).await;
+            if !instances.is_empty() {
+                let matcher = match_instances(&instances);
+                series.selector = match series.selector.trim().trim_matches(',') {
+                    "" => matcher,
+                    own => format!("{own},{matcher}"),
+                };
+            }
+        }
+        let engine = self.read_engine(&series, at).await.map_err(|error| {
+            let next = match (&error, node) {
+                (QueryError::OverBudget { .. }, None) => {
+                    "; open one node, or raise prometheus.max_samples"
+                }
+                _ => "",
+            };
+            SanitizedText::new(&format!("the past cannot be read: {error}{next}"))
+        })?;
+        Ok(gaunt_engine::spawn_existing(engine, Arc::new(move || at)))
+    }
+
+    /// The addresses of a node's targets, as its server names them.
+    async fn list_instances(&self, node: &SanitizedText) -> Vec<SanitizedText> {
+        match self.live.ask_question(Question::Node(node.clone())).await {
+            Ok(Answer::Node(detail)) => list_addresses(&detail),
+            _ => Vec::new(),
+        }
+    }
+
+    async fn read_engine(&self, series: &SeriesOptions, at: UnixMs) -> Result<Engine, QueryError> {
+        let mut reader = SeriesReader::open(series).await?;
+        let mut from = at - SPAN;
+        reader.discover_names(from, at).await?;
+        let (mut engine, mut tick) = (None, None);
+        while from < at {
+            let until = (from + SLICE).min(at);
+            match reader.read_window(from, until).await {
+                Ok(window) if window.batches.is_empty() => {}
+                Ok(window) => {
+                    let engine = engine.get_or_insert_with(|| {
+                        let period = window.scrape_period();
+                        Engine::new(EngineOptions { period, ..self.options.clone() })
+                    });
+                    block_in_place(|| play_window(engine, window, &mut tick));
+                }
+                Err(QueryError::NoScrapes { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            from = until;
+        }
+        let mut engine = engine.ok_or_else(|| reader.no_series())?;
+        block_in_place(|| engine.run_tick(at));
+        Ok(engine)
+    }
+}
+
+/// The node that all rows of a filter are on.
+fn find_node(filter: &gaunt_api::Filter) -> Option<SanitizedText> {
+    let field = filter.subject().find_field("node")?;
+    match filter.required_texts(field.key)?.as_slice() {
+        [node] => Some(SanitizedText::new(node)),
+        _ => None,
+    }
+}
+
+fn list_addresses(detail: &NodeDetail) -> Vec<SanitizedText> {
+    detail.targets.iter().map(|target| target.address.clone()).collect()
+}
+
+/// Plays a window in virtual time, from the tick that is next.
+pub(crate) fn play_window(
+    engine: &mut Engine,
+    window: SeriesWindow,
+    next_tick: &mut Option<UnixMs>,
+) {
+    let Some(first) = window.batches.first().map(|batch| batch.at) else { return };
+    let (shortest, longest) = TICK_INTERVALS;
+    let step = (engine.scrape_period() / TICKS).clamp(shortest, longest);
+    let tick = next_tick.get_or_insert(first);
+    engine.ingest_delivery(Delivery::Targets(window.targets));
+    for batch in window.batches {
+        while *tick < batch.at {
+            engine.run_tick(*tick);
+            *tick = *tick + step;
+        }
+        engine.ingest_delivery(Delivery::Batch(batch));
+    }
+}
