@@ -106,19 +106,7 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
         Some(GauntCommand::Doctor(options)) => run_doctor(options).await,
         Some(GauntCommand::SupportBundle(options)) => run_bundle(options).await,
         Some(GauntCommand::Explain(options)) => run_explain(options).await,
-        Some(GauntCommand::Ack(options)) => {
-            let mut settings = Settings::load_file(options.config.as_deref())?;
-            settings.trust_authorities(options.ca_file);
-            ack_command::run(ack_command::AckOptions {
-                finding: options.finding,
-                by: options.by,
-                note: (!options.withdraw).then_some(options.note),
-                accept: options.accept,
-                aggregator: choose_aggregator(options.aggregator, &settings),
-                token_file: options.token_file,
-            })
-            .await
-        }
+        Some(GauntCommand::Ack(options)) => run_ack(options).await,
         Some(GauntCommand::Report(options)) => {
             Box::pin(report_command::run(report_options(options).await?)).await
         }
@@ -171,6 +159,20 @@ async fn run_demo(arguments: cli::DemoArguments) -> anyhow::Result<ExitCode> {
         snapshot_after: arguments.snapshot_after,
     };
     demo_command::run(options, settings.engine, settings.console).await
+}
+
+async fn run_ack(options: cli::AckArguments) -> anyhow::Result<ExitCode> {
+    let mut settings = Settings::load_file(options.config.as_deref())?;
+    settings.trust_authorities(options.ca_file);
+    ack_command::run(ack_command::AckOptions {
+        finding: options.finding,
+        by: options.by,
+        note: (!options.withdraw).then_some(options.note),
+        accept: options.accept,
+        aggregator: choose_aggregator(options.aggregator, &settings),
+        token_file: options.token_file,
+    })
+    .await
 }
 
 async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {

@@ -44,9 +44,9 @@ fn screens_of_last_year_are_replayed_with_explanations() {
     let (status, explanation) = ask(&format!("findings/{id}"), at);
     assert_eq!((status, explanation["finding"]["id"].as_str()), (200, Some(id)), "{explanation}");
     assert!(explanation["chain"].is_object(), "{explanation}");
-    let (status, node) = ask("nodes/r08-c03", at);
-    assert_eq!(status, 200, "{node}");
-    assert!(node["devices"].as_array().unwrap().len() >= 4, "{node}");
+    let (status, machine) = ask("nodes/r08-c03", at);
+    assert_eq!(status, 200, "{machine}");
+    assert!(machine["devices"].as_array().unwrap().len() >= 4, "{machine}");
     // Before anything was scraped, and without an answer, the reason is given; the present is not touched.
     let (status, refused) = ask("overview", START_MS - 86_400_000);
     let why = refused["message"].as_str().unwrap_or_default();

@@ -76,7 +76,7 @@ impl SecuredInstall {
             .replace(names, &format!("targets = [\"gpu001={node_address}\"]"))
             .replace("[\"10.0.0.0/8\"", "[\"127.0.0.0/8\"")
             .replace("0.0.0.0:9771", "127.0.0.1:0")
-            .replace("\"/var/lib/gaunt\"", &format!("{:?}", path("state")));
+            .replace("\"/var/lib/gaunt\"", &format!("\"{}\"", path("state").display()));
         fs::write(path("gaunt.toml"), settings).unwrap();
         let mut command = Command::new(program_path("gaunt"));
         command.args(["serve", "--log", "debug", "--config", path("gaunt.toml").to_str().unwrap()]);

@@ -140,19 +140,27 @@ fn pair_writes_to_two_stores_and_a_kill_leaves_no_gap() {
         let longest = gaps.max().unwrap();
         assert!(longest <= WINDOW_STEPS, "{longest} steps: {instants:?}");
         assert!(instants.is_sorted_by(|one, next| one < next), "one series: {instants:?}");
-        // Level `screens`: under gaunt-node's name and labels, once a minute.
-        let power = "last_over_time(gaunt_gpu_power_watts{gpu=\"0\"}[5m])";
-        let (labels, _) = wait_for("the power of a GPU", || {
-            drop_filter_cache(store);
-            query_instant(store, power).pop()
-        });
-        assert_eq!(
-            (&*labels["node"], &*labels["job"], &*labels["cluster"]),
-            ("node-a", "gaunt", "hall-1")
-        );
-        assert!(!labels.contains_key("instance"), "{labels:?}");
+        check_screens(store);
     }
-    // Both copies answer behind vmauth, each in its turn, and only with the password: vmauth 1.79 answers 400 without.
+    check_passwords(&auth, series);
+}
+
+/// Level `screens`: under gaunt-node's name and labels, once a minute.
+fn check_screens(store: &str) {
+    let power = "last_over_time(gaunt_gpu_power_watts{gpu=\"0\"}[5m])";
+    let (labels, _) = wait_for("the power of a GPU", || {
+        drop_filter_cache(store);
+        query_instant(store, power).pop()
+    });
+    assert_eq!(
+        (&*labels["node"], &*labels["job"], &*labels["cluster"]),
+        ("node-a", "gaunt", "hall-1")
+    );
+    assert!(!labels.contains_key("instance"), "{labels:?}");
+}
+
+/// Both copies answer behind vmauth, each in its turn, and only with the password: vmauth 1.79 answers 400 without.
+fn check_passwords(auth: &str, series: &str) {
     for (password, status) in [("change-me", "200"), ("wrong", "400")] {
         for _ in 0..2 {
             let mut curl = Command::new("curl");
@@ -286,7 +294,9 @@ fn rules_and_dashboards_read_the_same_from_a_store_as_from_a_scrape() {
     let mut expressions: Vec<String> = rule_expressions();
     expressions.extend(panel_expressions());
     expressions.retain(is_comparable);
-    expressions.iter_mut().for_each(|expression| *expression = shorten_ranges(expression));
+    for expression in &mut expressions {
+        *expression = shorten_ranges(expression);
+    }
     let mut difference = String::new();
     let compared = wait_for("equal answers", || {
         let at = wall_clock_ms() / 1_000 - 6;

@@ -85,7 +85,7 @@ fn prometheus_stores_the_verdicts() {
 fn count_steps(folder: &Path) -> (usize, usize) {
     let (mut requests, mut steps) = (0, 0);
     for entry in fs::read_dir(folder).into_iter().flatten() {
-        let path = entry.unwrap().path();
+        let path = entry.expect("an entry of the folder").path();
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("rw") => requests += 1,
             Some("window") => {

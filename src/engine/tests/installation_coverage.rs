@@ -37,8 +37,8 @@ fn of_kind(checks: &[CoverageCheck], kind: CoverageKind) -> (CoverageState, Stri
     (check.state, check.list_missing(), check.next.to_string())
 }
 
-fn watched<T>(value: T) -> Option<watch::Receiver<T>> {
-    Some(watch::channel(value).1)
+fn watched<T>(value: T) -> watch::Receiver<T> {
+    watch::channel(value).1
 }
 
 #[test]
@@ -46,24 +46,24 @@ fn broken_servers_and_files_are_named_with_their_own_next_step() {
     let trouble = |text: &str| Some(text.into());
     let checks = checks_of(
         |engine| {
-            engine.options.alerts = watched(Arc::new(AlertList {
+            engine.options.alerts = Some(watched(Arc::new(AlertList {
                 servers: vec![AlertServer {
                     address: "http://10.0.0.9:9093".into(),
                     failure: trouble("connection refused; check alertmanager.urls"),
                     ..AlertServer::default()
                 }],
                 alerts: Vec::new(),
-            }));
-            engine.options.store = watched(Some(StoreLine {
+            })));
+            engine.options.store = Some(watched(Some(StoreLine {
                 address: "http://10.0.0.9:9090/api/v1/write".into(),
                 failure: trouble("HTTP status 404; check store.url"),
                 ..StoreLine::default()
-            }));
-            engine.options.peers = watched(vec![PeerLine {
+            })));
+            engine.options.peers = Some(watched(vec![PeerLine {
                 address: "https://head2:9771".into(),
                 failure: trouble("wrong token; use the same token"),
                 ..PeerLine::default()
-            }]);
+            }]));
             engine.ingest_delivery(Delivery::Sources(vec![TargetSource {
                 name: "sd/gpu.json".into(),
                 targets: 4,
@@ -99,7 +99,7 @@ fn wrong_clocks_other_versions_and_expiring_certificates_are_named() {
         |engine| {
             let expiry = UnixMs(START.0 + 400 * DAY_MS);
             engine.options.certificates =
-                watched(vec![CertificateLine { file: "web.yml".into(), expiry }]);
+                Some(watched(vec![CertificateLine { file: "web.yml".into(), expiry }]));
         },
         |node, report| {
             let device = report.ensure_device(Device::new_node());

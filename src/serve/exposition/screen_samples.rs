@@ -24,7 +24,7 @@ pub(super) async fn fill_screens(
         next = values.next;
         let filled = spawn_blocking(move || {
             for node in &values.nodes {
-                push_node(node, &mut |name, labels, value| {
+                push_node(node, |name, labels, value| {
                     step.push_screen_sample(name, labels, value);
                 });
             }
@@ -36,7 +36,7 @@ pub(super) async fn fill_screens(
 }
 
 /// The samples of one node.
-fn push_node(node: &NodeHistoryReadings, push: &mut dyn FnMut(&str, &[(&str, &str)], f64)) {
+fn push_node(node: &NodeHistoryReadings, mut push: impl FnMut(&str, &[(&str, &str)], f64)) {
     for (device, values) in &node.devices {
         let mut labels = Vec::with_capacity(MAX_LABELS);
         labels.push(("node", node.node.as_str()));
@@ -73,7 +73,7 @@ mod tests {
             ],
         };
         let mut lines = Vec::new();
-        push_node(&node, &mut |name, labels, value| {
+        push_node(&node, |name, labels, value| {
             let labels: Vec<String> =
                 labels.iter().map(|(name, it)| format!("{name}={it}")).collect();
             lines.push(format!("{name} {} {value}", labels.join(",")));

@@ -40,11 +40,11 @@ async fn start_store(answers: &'static [&'static str]) -> (String, ReceivedInsta
                 let Some(end) = request.windows(4).position(|four| four == b"\r\n\r\n") else {
                     continue;
                 };
-                let head = String::from_utf8_lossy(&request[..end]).to_lowercase();
-                assert!(head.contains("x-prometheus-remote-write-version: 0.1.0"), "{head}");
-                assert!(head.contains("content-encoding: snappy"), "{head}");
-                assert!(head.contains("x-scope-orgid: hall-1"), "{head}");
-                let length = head.split("content-length: ").nth(1).unwrap();
+                let headers = String::from_utf8_lossy(&request[..end]).to_lowercase();
+                assert!(headers.contains("x-prometheus-remote-write-version: 0.1.0"), "{headers}");
+                assert!(headers.contains("content-encoding: snappy"), "{headers}");
+                assert!(headers.contains("x-scope-orgid: hall-1"), "{headers}");
+                let length = headers.split("content-length: ").nth(1).unwrap();
                 let length: usize = length.lines().next().unwrap().parse().unwrap();
                 if request.len() >= end + 4 + length {
                     break request[end + 4..].to_vec();

@@ -61,8 +61,8 @@ impl Invariants {
         let is_kept = |id: &String| {
             list.findings.iter().any(|finding| finding.id == *id && finding.acknowledged.is_some())
         };
-        let lost = self.told.keys().filter(|id| !is_kept(id));
-        lost.map(|id| format!("the acknowledgement of {id} is lost by a restart")).collect()
+        let forgotten = self.told.keys().filter(|id| !is_kept(id));
+        forgotten.map(|id| format!("the acknowledgement of {id} is lost by a restart")).collect()
     }
 
     /// Checks all that must hold now; returns what does not.
@@ -166,7 +166,7 @@ fn check_rates(aggregator: &SimulatedAggregator, broken: &mut Vec<String>) {
             .iter()
             .map(|row| row.and_then(|row| words.get(row as usize)).map(ToString::to_string))
             .collect::<Vec<_>>(),
-        _ => return broken.push("names are no texts".to_owned()),
+        AnswerCells::Numbers { .. } => return broken.push("names are no texts".to_owned()),
     };
     for (name, rate) in names.iter().zip(values) {
         let (Some(name), Some(rate)) = (name, rate) else { continue };

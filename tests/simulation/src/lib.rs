@@ -148,7 +148,7 @@ impl SimulatedRun {
         if faulty {
             self.act(&mut aggregator);
         }
-        if second % SAVE_EVERY == 0 {
+        if second.is_multiple_of(SAVE_EVERY) {
             aggregator.save(false);
         }
         let broken = self.invariants.check(&aggregator, &self.network, self.disk.file_count());

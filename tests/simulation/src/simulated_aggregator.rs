@@ -101,7 +101,8 @@ impl SimulatedAggregator {
             self.batches += u64::from(matches!(delivery, Delivery::Batch(_)));
             match self.bug {
                 Some(DeliberateBug::LosesResults)
-                    if self.batches % 10 == 0 && matches!(delivery, Delivery::Batch(_)) =>
+                    if self.batches.is_multiple_of(10)
+                        && matches!(delivery, Delivery::Batch(_)) =>
                 {
                     continue;
                 }

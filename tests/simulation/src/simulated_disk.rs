@@ -130,7 +130,7 @@ impl DiskState {
                 }
                 self.failed += 1;
                 // An error of the disk, or none of its space left.
-                let code = if self.operations % 2 == 0 { 5 } else { 28 };
+                let code = if self.operations.is_multiple_of(2) { 5 } else { 28 };
                 Err(io::Error::from_raw_os_error(code))
             }
             Some((left, _)) => {
@@ -175,14 +175,13 @@ impl Disk for SimulatedDisk {
         let result = state.begin_operation();
         // A write that fails has written a part.
         let written = if result.is_ok() { bytes.len() } else { bytes.len() / 2 };
-        let file = match state.names.get(path) {
-            Some(file) => *file,
-            None => {
-                state.files.push(SimulatedFile::default());
-                let file = state.files.len() - 1;
-                state.names.insert(path.to_owned(), file);
-                file
-            }
+        let file = if let Some(file) = state.names.get(path) {
+            *file
+        } else {
+            state.files.push(SimulatedFile::default());
+            let file = state.files.len() - 1;
+            state.names.insert(path.to_owned(), file);
+            file
         };
         state.files[file].content = bytes[..written].to_vec();
         result

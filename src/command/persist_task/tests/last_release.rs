@@ -62,7 +62,7 @@ fn frame_of_the_last_release_is_decoded() {
     assert_eq!(page.report.node.as_deref(), Some("gpu001"));
     assert!(page.report.samples.len() > 1_000, "{}", page.report.samples.len());
     let load = page.report.find_reading(&Device::new_node(), host::LOAD);
-    assert!(load.and_then(|reading| reading.value()).is_some());
+    assert!(load.and_then(gaunt_schema::Reading::value).is_some());
 }
 
 #[test]
