@@ -111,8 +111,7 @@ mod tests {
     fn option_that_the_command_lacks_is_refused() {
         let error = parse_line("gaunt --check metrics").unwrap_err();
         assert!(error.starts_with("error: unexpected argument '--check' found"), "{error}");
-        let error =
-            parse_line("gaunt --aggregator http://a snapshot --aggregator http://b").unwrap_err();
+        let error = parse_line("gaunt --token-file a snapshot --token-file b").unwrap_err();
         assert!(error.contains("cannot be used multiple times"), "{error}");
     }
 

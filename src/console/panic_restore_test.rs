@@ -39,7 +39,7 @@ fn panic_restores_the_terminal_before_its_message() {
         );
         line.wait_for_screen("the console", |screen| screen.contains("Waiting for the first"));
         assert!(line.replay_from(0).screen().alternate_screen());
-        kill_process(line.program_pid(), Signal::USR1).unwrap();
+        kill_process(line.program_pid(), Signal::ALARM).unwrap();
         line.check_restored(code);
         assert!(line.screen_text().contains(SAID), "{panic_site}: {}", line.screen_text());
     }
@@ -52,7 +52,7 @@ fn stand_in() {
     let runtime = Runtime::new().unwrap();
     let panic_site = env::var(WHERE).unwrap_or_default();
     let ended = runtime.block_on(async {
-        let mut panic_signal = signal(SignalKind::user_defined1()).unwrap();
+        let mut panic_signal = signal(SignalKind::alarm()).unwrap();
         // The console shows its error and keeps running.
         let console = run(UnreachableSource, ConsoleOptions::default());
         let panics = async move {

@@ -19,6 +19,7 @@ use super::{
     host_averages::HostAverages,
     moving_average::{MovingAverage, SampleTiming},
     sample_interval::SampleInterval,
+    standing_fault::harm_of,
 };
 
 impl JudgeState {
@@ -33,7 +34,12 @@ impl JudgeState {
         self.health_read_at.retain(|id, _| cluster.node_by_id(*id).is_some());
         baseline_restore::restore_devices(self, cluster);
         self.node_names.observe_names(cluster);
-        self.frozen = FrozenBaselines::of_open(self, cluster);
+        self.frozen = FrozenBaselines::of_open(
+            cluster,
+            self.tracker.iter_open(),
+            &self.job_groups,
+            |finding| harm_of(self, cluster, finding),
+        );
         for (id, node) in cluster.sorted_nodes() {
             let frozen = self.frozen.has_node(id);
             self.hosts.entry(id).or_default().observe_node(cluster, node, frozen, &self.limits);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gaunt_schema::{DeviceClass, Entity, EntityKind, Finding, SanitizedText};
 
-use super::{JudgeState, job_group::JobGroups, port_rail::NodeRails, standing_fault::slows_no_job};
+use super::{job_group::JobGroups, port_rail::NodeRails};
 use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// The GPUs and nodes whose baselines are frozen.
@@ -14,6 +14,8 @@ pub(super) struct FrozenBaselines {
     all: bool,
     /// GPUs that a finding blames or that lose work to one, with the whole of their jobs.
     gpus: BTreeSet<u32>,
+    /// Those of them whose jobs may have been slower since they are known.
+    slowed: BTreeSet<u32>,
     /// GPUs that are blamed by findings which slow no job.
     harmless: BTreeSet<u32>,
     nodes: BTreeSet<NodeId>,
@@ -29,13 +31,38 @@ struct NamedEntities {
     storage: bool,
 }
 
+/// Whether a fault slows a job on its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Harm {
+    /// It slows none.
+    None,
+    /// The usual pace of a job is not known yet, and is learned beside the fault.
+    Unknown,
+    /// It may slow one.
+    Possible,
+}
+
 impl FrozenBaselines {
     /// Collects the entities of open findings. Of a standing fault that slows no job only the blamed device and its node
     /// are frozen: a port that has been down for weeks must not keep gaunt from learning what is usual for the jobs there.
-    pub(super) fn of_open(judge: &JudgeState, cluster: &Cluster) -> Self {
-        let (harmless, others): (Vec<&Finding>, Vec<_>) =
-            judge.tracker.iter_open().partition(|finding| slows_no_job(judge, cluster, finding));
-        let mut frozen = Self::of(cluster, others.into_iter(), &judge.job_groups);
+    pub(super) fn of_open<'a>(
+        cluster: &Cluster,
+        findings: impl Iterator<Item = &'a Finding>,
+        groups: &JobGroups,
+        harm_of: impl Fn(&Finding) -> Harm,
+    ) -> Self {
+        let (mut harmless, mut undecided, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        for finding in findings {
+            match harm_of(finding) {
+                Harm::None => harmless.push(finding),
+                Harm::Unknown => undecided.push(finding),
+                Harm::Possible => others.push(finding),
+            }
+        }
+        let slowed = Self::of(cluster, others.iter().copied(), groups).gpus;
+        others.append(&mut undecided);
+        let mut frozen = Self::of(cluster, others.into_iter(), groups);
+        frozen.slowed = slowed;
         let mut blamed = NamedEntities::default();
         for entity in harmless.into_iter().map(|finding| &finding.entity) {
             blamed.add_culprit(entity);
@@ -81,12 +108,12 @@ impl FrozenBaselines {
 
     /// Whether the baselines of the GPU at this row are frozen.
     pub(super) fn has_gpu(&self, row: u32) -> bool {
-        self.is_slowed(row) || self.harmless.contains(&row)
+        self.all || self.gpus.contains(&row) || self.harmless.contains(&row)
     }
 
-    /// Whether the GPU at this row or its job loses work to what a finding blames.
+    /// Whether the GPU at this row or its job may lose work to what a finding blames, and may have done so all along.
     pub(super) fn is_slowed(&self, row: u32) -> bool {
-        self.all || self.gpus.contains(&row)
+        self.all || self.slowed.contains(&row)
     }
 
     /// Whether the baselines of this node's host and ports are frozen.

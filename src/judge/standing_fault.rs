@@ -3,7 +3,7 @@
 use gaunt_cluster::Cluster;
 use gaunt_schema::{DeviceClass, Finding, FindingKind};
 
-use super::{JudgeState, job_group::JobGroup};
+use super::{JudgeState, frozen_baselines::Harm, job_group::JobGroup};
 
 /// Seconds for which a job must run as usual beside a fault, or after a restart: averages of a job that stops show its
 /// usual pace for a while, and so do those of its first samples.
@@ -26,19 +26,24 @@ pub(super) fn is_harmless_to(judge: &JudgeState, fault: &Finding, group: &JobGro
     since.is_some_and(|since| usual.duration_since(since).as_secs_f64() > USUAL_SECONDS)
 }
 
-/// Whether such a fault slows none of the jobs on its node, as far as known. Of a job whose usual pace is not known yet
-/// that is learned, unless both are from before a restart: the fault may have slowed it since.
-pub(super) fn slows_no_job(judge: &JudgeState, cluster: &Cluster, fault: &Finding) -> bool {
+/// Whether such a fault slows the jobs on its node, as far as known. Of a job whose usual pace is not known yet that is
+/// learned, unless both are from before a restart: the fault may have slowed it since.
+pub(super) fn harm_of(judge: &JudgeState, cluster: &Cluster, fault: &Finding) -> Harm {
     if !is_there_or_not(fault.kind) {
-        return false;
+        return Harm::Possible;
     }
     let node = fault.entity.node.as_ref().and_then(|name| cluster.node_by_name(name));
     let rows = node.map(|(_, node)| node.device_rows(DeviceClass::Gpu)).unwrap_or_default();
     let opened = fault.life.opened;
     let is_new = judge.first_step.is_none_or(|first| opened >= first);
-    judge.job_groups.groups_on(rows).into_iter().all(|group| {
+    let mut harm = Harm::None;
+    for group in judge.job_groups.groups_on(rows) {
         let evidence = judge.gangs.of(group);
-        let is_unknown = !evidence.is_learned() && (is_new || evidence.first_seen() > opened);
-        is_unknown || is_harmless_to(judge, fault, group)
-    })
+        if !evidence.is_learned() && (is_new || evidence.first_seen() > opened) {
+            harm = Harm::Unknown;
+        } else if !is_harmless_to(judge, fault, group) {
+            return Harm::Possible;
+        }
+    }
+    harm
 }

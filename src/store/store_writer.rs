@@ -215,12 +215,12 @@ mod tests {
         let (mut writer, mut steps) = writer_of(Duration::from_secs(15));
         assert!(writer.begin_step(UnixMs(100_000), UnixMs(100_000)).is_none());
         let mut samples = Vec::new();
-        for number in 6..=16 {
+        for number in 7..=17 {
             let at = UnixMs(number * 15_000);
             let mut step = writer.begin_step(at, at).unwrap();
             step.push_sample("a", &[], 1.0);
             // Nothing is known at first.
-            if number > 7 {
+            if number > 8 {
                 step.push_screen_sample("b", &[], 1.0);
             }
             writer.send_step(step.encode());
@@ -228,7 +228,7 @@ mod tests {
             let newest = output.screen_requests.iter().map(|request| request.newest.0 / 15_000);
             samples.extend(newest);
         }
-        assert_eq!(samples, [8, 12, 16], "the first one with a value, then each full minute");
+        assert_eq!(samples, [9, 12, 16], "the first one with a value, then each full minute");
     }
 
     #[test]

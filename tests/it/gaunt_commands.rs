@@ -46,7 +46,8 @@ fn invalid_command_ends_with_3_and_names_the_next_step() {
         (
             &["serve"],
             "gaunt: no targets; name them with --targets 'gpu[001-064]', --targets-file FILE, or \
-             gather.targets in the settings, or a Prometheus that scrapes them with --prometheus URL\n",
+             gather.targets in the settings, a Prometheus that scrapes them with --prometheus URL, or let \
+             one send what it scrapes with --receive-token-file FILE\n",
         ),
         (
             &["serve", "--targets", "gpu[1-"],

@@ -31,7 +31,7 @@ fn run_against(address: &str, args: &[&str]) -> (Option<i32>, String) {
 
 /// Whether every check that applies to a fleet with ports and jobs is there, each with this state.
 fn has_states(coverage: &Value, states: &[(&str, &str)]) -> bool {
-    coverage["checks"].as_array().unwrap().len() == 11
+    coverage["checks"].as_array().unwrap().len() == 13
         && states.iter().all(|(kind, state)| check_of(coverage, kind)["state"] == *state)
 }
 
@@ -68,7 +68,7 @@ fn doctor_names_nodes_without_a_host_page_and_the_next_step() {
         "missing  1 of 4 nodes with GPUs has no host metrics: CPU, memory and IO of the host are \
          unknown\n         gpu001\n         → Run node_exporter or gaunt-node there, or give both ",
         "missing  24 of 24 active RDMA ports have no known rail: ports with equal device numbers ",
-        "\n4 of 11 checks miss something.\n",
+        "\n4 of 13 checks miss something.\n",
     ] {
         assert!(page.contains(line), "{line}: {page}");
     }

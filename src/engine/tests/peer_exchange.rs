@@ -169,7 +169,7 @@ fn new_aggregator_has_the_history_of_its_peer() {
     for run in [&mut one, &mut other] {
         run.step_period();
     }
-    let question = "history?metric=sm&filter=node=gpu006 and gpu=3&points=90";
+    let question = "history?metric=power&filter=node=gpu006 and gpu=3&points=90";
     let question = Question::parse_line(question, &[]).unwrap();
     let [before, taken] = [&one, &other].map(|run| match run.engine.answer_question(&question) {
         Answer::History(history) => history.mean.clone(),

@@ -51,6 +51,7 @@ impl FakeNode {
             kubelet: at("kubelet.sock"),
             kernel_log: Some(at("dev/kmsg")),
             textfiles: Some(at("textfiles")),
+            inspector_logs: Some(at("textfiles")),
             probe: Some(ProbeSchedule {
                 program: at("probe"),
                 every: Duration::from_mins(10),

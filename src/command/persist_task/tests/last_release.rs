@@ -1,8 +1,12 @@
-//! What the last release wrote is read: its state, its frames and its answers, as files of version 0.1.0.
+//! What the last release wrote is read: its state, a page of gaunt-node and its answers, as files of version 0.1.0.
 
 use std::path::{Path, PathBuf};
 
-use gaunt_schema::{Device, UnixMs, catalogue::host, frame::FrameDecoder, text::PageLimits};
+use gaunt_schema::{
+    Device, UnixMs,
+    catalogue::host,
+    text::{PageLimits, decode_page},
+};
 
 use super::*;
 use gaunt_api::{Answer, Question};
@@ -54,11 +58,9 @@ fn state_of_the_last_release_keeps_findings_and_acknowledgements() {
 }
 
 #[test]
-fn frame_of_the_last_release_is_decoded() {
-    let body = std::fs::read(fixture("frame.bin")).unwrap();
-    let mut state = gaunt_schema::frame::FrameDecodeState::default();
-    let page = FrameDecoder::default().decode_frame(&mut state, &body, &PageLimits::default());
-    let page = page.unwrap();
+fn page_of_the_last_release_is_decoded() {
+    let body = std::fs::read(fixture("page.prom")).unwrap();
+    let page = decode_page(&body, &PageLimits::default()).unwrap();
     assert_eq!(page.report.node.as_deref(), Some("gpu001"));
     assert!(page.report.samples.len() > 1_000, "{}", page.report.samples.len());
     let load = page.report.find_reading(&Device::new_node(), host::LOAD);

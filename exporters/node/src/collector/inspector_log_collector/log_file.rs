@@ -5,6 +5,7 @@ use std::{
     io,
     os::unix::fs::{FileExt, MetadataExt},
     path::Path,
+    time::SystemTime,
 };
 
 /// The most bytes that are read of a file at a time. What is older is left out: the log of a fast job grows by less.
@@ -16,7 +17,8 @@ const MAX_LINE: usize = 1 << 18;
 /// Where a log was read to.
 #[derive(Debug, Default)]
 pub(super) struct LogFile {
-    inode: u64,
+    /// Number and birth of the file: a number is used again at once.
+    identity: (u64, Option<SystemTime>),
     position: u64,
     /// Whether the next line begins at the position.
     at_line: bool,
@@ -28,8 +30,9 @@ impl LogFile {
     pub(super) fn read_lines(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
-        if metadata.ino() != self.inode || metadata.len() < self.position {
-            *self = Self { inode: metadata.ino(), at_line: true, ..Self::default() };
+        let identity = (metadata.ino(), metadata.created().ok());
+        if identity != self.identity || metadata.len() < self.position {
+            *self = Self { identity, at_line: true, ..Self::default() };
         }
         let first = metadata.len().saturating_sub(MAX_READ);
         if first > self.position {
