@@ -86,7 +86,7 @@ fn doctor_ends_with_0_where_nothing_is_missing() {
     let coverage = wait_for_coverage(&address, |coverage| {
         let groups = coverage["intervals"].as_array().unwrap();
         let known = coverage["checks"].as_array().unwrap();
-        known.len() == 10
+        known.len() == 13
             && known.iter().all(|check| check["state"] == "ok")
             && groups.len() >= 3
             && groups.iter().all(is_measured)
@@ -96,7 +96,7 @@ fn doctor_ends_with_0_where_nothing_is_missing() {
     let (code, page) = run_against(&address, &["doctor"]);
     assert_eq!(code, Some(0), "{page}");
     assert!(page.starts_with("ok       all 4 targets are read\n"), "{page}");
-    assert!(page.ends_with("\nNothing is missing in 10 checks.\n"), "{page}");
+    assert!(page.ends_with("\nNothing is missing in 13 checks.\n"), "{page}");
     let (code, page) = run_against(&address, &["snapshot", "--ask", "coverage"]);
     assert_eq!(code, Some(0), "{page}");
     assert!(page.starts_with("CHECK               STATE  KNOWN  TOTAL  STATED_BY"), "{page}");

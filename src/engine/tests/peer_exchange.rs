@@ -176,7 +176,7 @@ fn new_aggregator_has_the_history_of_its_peer() {
         answer => panic!("no history: {answer:?}"),
     });
     let known = |points: &[Option<f32>]| points.iter().filter(|point| point.is_some()).count();
-    assert!(known(&before) >= 85, "{before:?}");
+    assert!(known(&before) >= 50, "{before:?}");
     assert!(known(&taken) + 1 >= known(&before), "{taken:?}");
 }
 

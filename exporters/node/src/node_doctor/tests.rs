@@ -43,6 +43,7 @@ impl FakeNode {
             fs::write(at(path), text).unwrap();
         }
         fs::create_dir(at("textfiles")).unwrap();
+        fs::create_dir(at("inspector")).unwrap();
         let kubelet = UnixListener::bind(at("kubelet.sock")).unwrap();
         let options = SamplerOptions {
             sys_root: at("sys"),
@@ -51,7 +52,7 @@ impl FakeNode {
             kubelet: at("kubelet.sock"),
             kernel_log: Some(at("dev/kmsg")),
             textfiles: Some(at("textfiles")),
-            inspector_logs: Some(at("textfiles")),
+            inspector_logs: Some(at("inspector")),
             probe: Some(ProbeSchedule {
                 program: at("probe"),
                 every: Duration::from_mins(10),

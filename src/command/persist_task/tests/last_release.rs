@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gaunt_schema::{
     Device, UnixMs,
-    catalogue::host,
+    catalogue::gpu,
     text::{PageLimits, decode_page},
 };
 
@@ -63,8 +63,8 @@ fn page_of_the_last_release_is_decoded() {
     let page = decode_page(&body, &PageLimits::default()).unwrap();
     assert_eq!(page.report.node.as_deref(), Some("gpu001"));
     assert!(page.report.samples.len() > 1_000, "{}", page.report.samples.len());
-    let load = page.report.find_reading(&Device::new_node(), host::LOAD);
-    assert!(load.and_then(gaunt_schema::Reading::value).is_some());
+    let power = page.report.find_reading(&Device::new_gpu(0), gpu::POWER);
+    assert!(power.and_then(gaunt_schema::Reading::value).is_some());
 }
 
 #[test]
