@@ -35,6 +35,17 @@ struct EngineTestRun {
     period: u64,
 }
 
+/// The targets of a fleet.
+fn targets_of(nodes: usize) -> Delivery {
+    let targets = (0..nodes).map(|node| ScrapeTarget {
+        id: TargetId(node as u32),
+        address: format!("127.1.0.{node}:9770").into(),
+        node: None,
+        origin: "test".into(),
+    });
+    Delivery::Targets(targets.collect())
+}
+
 impl EngineTestRun {
     fn new(scenario: &str, nodes: usize, seed: u64) -> Self {
         Self::with_period(1, scenario, nodes, seed)
@@ -49,13 +60,7 @@ impl EngineTestRun {
         };
         let mut engine = Engine::new(options);
         engine.run_tick(START);
-        let targets = (0..nodes).map(|node| ScrapeTarget {
-            id: TargetId(node as u32),
-            address: format!("127.1.0.{node}:9770").into(),
-            node: None,
-            origin: "test".into(),
-        });
-        engine.ingest_delivery(Delivery::Targets(targets.collect()));
+        engine.ingest_delivery(targets_of(nodes));
         Self { fleet, engine, second: 0, period }
     }
 

@@ -165,6 +165,7 @@ fn new_aggregator_has_the_history_of_its_peer() {
     let mut other = EngineTestRun::with_period(10, "demo", 32, 7);
     let options = other.engine.options.clone();
     other.engine = Engine::from_peer(options, PersistedState::default()).recalling_past(&past);
+    other.engine.ingest_delivery(targets_of(32));
     other.second = one.second;
     for run in [&mut one, &mut other] {
         run.step_period();
