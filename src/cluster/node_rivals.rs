@@ -52,9 +52,7 @@ impl Cluster {
         };
         self.targets.iter().find(may_report).map(|rival| rival.target.address.clone())
     }
-}
 
-impl Cluster {
     /// Flags the target in use, and returns the flag of its rival, whose page is rejected.
     pub(super) fn reject_rival(
         &mut self,

@@ -163,6 +163,15 @@ impl JobGroups {
         }
     }
 
+    /// Returns the group with this key: the name of its job, if that is labelled.
+    pub(super) fn by_key(&self, key: &str) -> Option<&JobGroup> {
+        let has_key = |group: &&JobGroup| match &group.job {
+            Some(job) => job.as_str() == key,
+            None => group.group_key() == key,
+        };
+        self.all.iter().find(has_key)
+    }
+
     /// Returns the group of a GPU.
     pub(super) fn of(&self, gpu: u32) -> Option<&JobGroup> {
         self.all.get(self.group_index(gpu)?)

@@ -6,8 +6,10 @@ use std::collections::{BTreeSet, HashMap};
 use gaunt_schema::{DeviceClass, Entity, Finding, FindingKind, SanitizedText, Severity};
 
 use super::{
-    JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
-    standing_fault::is_harmless_to,
+    JudgeState,
+    finding_lifecycle::DetectorOutcome,
+    job_group::JobGroup,
+    standing_fault::{is_harmless_to, is_there_or_not},
 };
 use gaunt_cluster::{Cluster, NodeId};
 
@@ -118,21 +120,21 @@ impl SlowdownCauses {
             }
             return;
         }
+        // Most kinds are not looked up: a storm of them must not cost a search of all jobs each.
+        let may_be_harmless = is_there_or_not(finding.kind);
         let is_harmless = |group: &JobGroup| is_harmless_to(judge, finding, group);
         let is_harmless_on = |id: &NodeId| {
             let rows = cluster.node_by_id(*id).map(|node| node.device_rows(DeviceClass::Gpu));
             let groups = judge.job_groups.groups_on(rows.unwrap_or_default());
             !groups.is_empty() && groups.into_iter().all(is_harmless)
         };
-        let is_harmless_for = |job: &SanitizedText| {
-            let mut groups = judge.job_groups.all_groups().iter();
-            groups.any(|group| group.group_key() == job.as_str() && is_harmless(group))
-        };
-        for id in nodes.filter(|id| !is_harmless_on(id)) {
+        let is_harmless_for =
+            |job: &SanitizedText| judge.job_groups.by_key(job).is_some_and(is_harmless);
+        for id in nodes.filter(|id| !(may_be_harmless && is_harmless_on(id))) {
             let known = self.nodes.entry(id).or_default();
             *known = known.merged(cause);
         }
-        for job in jobs.filter(|job| !is_harmless_for(job)) {
+        for job in jobs.filter(|job| !(may_be_harmless && is_harmless_for(job))) {
             let known = self.jobs.entry(job).or_default();
             *known = known.merged(cause);
         }

@@ -10,7 +10,7 @@ use super::{JudgeState, frozen_baselines::Harm, job_group::JobGroup};
 const USUAL_SECONDS: f64 = 120.0;
 
 /// Whether a fault is either there or not: it does not become worse while its finding is open.
-const fn is_there_or_not(kind: FindingKind) -> bool {
+pub(super) const fn is_there_or_not(kind: FindingKind) -> bool {
     use FindingKind::{DataStale, DriverHung, GpuFailed, PortDown, PortRateLow, TargetDown};
     matches!(kind, PortDown | PortRateLow | GpuFailed | TargetDown | DriverHung | DataStale)
 }

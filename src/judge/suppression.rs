@@ -78,8 +78,7 @@ pub(super) fn suppress_consequences(judge: &JudgeState, outcome: &mut DetectorOu
 /// Returns the victims of a fault that can have stopped because of it.
 fn jobs_stopped_by(judge: &JudgeState, fault: &Finding) -> Vec<SanitizedText> {
     let goes_on = |job: &SanitizedText| {
-        let mut groups = judge.job_groups.all_groups().iter();
-        let group = groups.find(|group| group.job.as_ref() == Some(job));
+        let group = judge.job_groups.by_key(job);
         group.is_some_and(|group| is_harmless_to(judge, fault, group))
     };
     let jobs = fault.victims.iter().filter_map(|victim| victim.job.clone());
