@@ -87,6 +87,17 @@ fn start_command(cli: GauntArguments) -> anyhow::Result<ExitCode> {
     code
 }
 
+fn create_certificates(options: cli::CertsArguments) -> anyhow::Result<ExitCode> {
+    certs_command::run(&certs_command::CertsOptions {
+        folder: options.folder,
+        servers: options.servers,
+        names: options.names,
+        clients: options.clients,
+        days: options.days,
+        renew: options.renew,
+    })
+}
+
 async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
     match cli.command {
         None => {
@@ -122,21 +133,7 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
             replay_command::run(replay, settings.engine, settings.console).await
         }
         Some(GauntCommand::Judge(options)) => run_judge(options),
-        Some(GauntCommand::Certs(cli::CertsArguments {
-            folder,
-            servers,
-            names,
-            clients,
-            days,
-            renew,
-        })) => certs_command::run(&certs_command::CertsOptions {
-            folder,
-            servers,
-            names,
-            clients,
-            days,
-            renew,
-        }),
+        Some(GauntCommand::Certs(options)) => create_certificates(options),
         Some(GauntCommand::Metrics(options)) => metrics_command::run(options.dialects),
         Some(GauntCommand::CheckConfig(options)) => run_check(options),
         Some(GauntCommand::Completions(options)) => {

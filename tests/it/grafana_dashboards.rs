@@ -21,7 +21,7 @@ use crate::{
     fleet_snapshot::SimulatorProcess,
     prometheus_rules::{is_known, metric_names},
     prometheus_scrape::{query_instant, start_with_config},
-    test_process::{TestProcess, debian_program, free_port, get, run_gaunt, wait_for},
+    test_process::{NO_LATENCY, TestProcess, free_port, get, run_gaunt, start_victoria, wait_for},
     victoria_metrics::drop_filter_cache,
 };
 
@@ -250,13 +250,7 @@ fn compatible_node() -> (TestProcess, tempfile::TempDir) {
 fn start_store() -> (String, (TestProcess, tempfile::TempDir)) {
     let folder = tempfile::tempdir().unwrap();
     let address = format!("127.0.0.1:{}", free_port());
-    let process = TestProcess::start_command(
-        debian_program("victoria-metrics")
-            .arg(format!("-storageDataPath={}", folder.path().join("data").display()))
-            .arg(format!("-httpListenAddr={address}"))
-            .arg("-search.latencyOffset=0s"),
-    );
-    wait_for("the store", || get(&address, "/health").filter(|(status, _)| *status == 200));
+    let process = start_victoria(folder.path(), &address, &[NO_LATENCY]);
     (address, (process, folder))
 }
 

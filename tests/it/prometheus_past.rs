@@ -15,7 +15,8 @@ use crate::{
     foreign_recordings::judge_with,
     foreign_site::{BAD_CABLE, ForeignSite, START_MS, bad_link_activity, slow_clock_activity},
     test_process::{
-        DEADLINE, RunToEnd as _, TestProcess, debian_program, free_port, get, run_gaunt, wait_for,
+        DEADLINE, RunToEnd as _, TestProcess, debian_program, free_port, get, run_gaunt,
+        start_victoria, wait_for,
     },
 };
 
@@ -151,13 +152,7 @@ pub(crate) fn start_prometheus(samples: &[Sample]) -> PastServer {
 fn start_victoria_metrics(samples: &[Sample]) -> PastServer {
     let folder = tempfile::tempdir().unwrap();
     let address = format!("127.0.0.1:{}", free_port());
-    let process = TestProcess::start_command(
-        debian_program("victoria-metrics")
-            .arg(format!("-storageDataPath={}", folder.path().join("data").display()))
-            .arg(format!("-httpListenAddr={address}"))
-            .arg("-retentionPeriod=100y"),
-    );
-    wait_for("VictoriaMetrics", || get(&address, "/health").filter(|(status, _)| *status == 200));
+    let process = start_victoria(folder.path(), &address, &["-retentionPeriod=100y"]);
     let mut text = String::new();
     for (series, at, value) in samples {
         writeln!(text, "{series} {value} {at}").unwrap();

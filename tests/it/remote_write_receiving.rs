@@ -73,13 +73,28 @@ fn check_received(gaunt: &str) {
     assert!(notes.contains("requests every") && notes.contains("shown 8 s late"), "{notes}");
 }
 
+/// An exporter, and an aggregator that receives its pages each second.
+struct ReceivingSetup {
+    folder: tempfile::TempDir,
+    token: String,
+    node: TestProcess,
+    aggregator: TestProcess,
+}
+
+impl ReceivingSetup {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let token = write_token(folder.path());
+        let node = start_node();
+        let arguments = ["--receive-token-file", &token, "--period", "1s"];
+        let aggregator = TestProcess::start_aggregator(&arguments);
+        Self { folder, token, node, aggregator }
+    }
+}
+
 #[test]
 fn prometheus_sends_what_it_scrapes() {
-    let folder = tempfile::tempdir().unwrap();
-    let token = write_token(folder.path());
-    let node = start_node();
-    let arguments = ["--receive-token-file", &token, "--period", "1s"];
-    let aggregator = TestProcess::start_aggregator(&arguments);
+    let ReceivingSetup { folder, token, node, aggregator } = ReceivingSetup::start();
     let gaunt = aggregator.served_address();
     let config = folder.path().join("prometheus.yml");
     let text = scrape_config(&node.served_address());
@@ -98,11 +113,7 @@ fn prometheus_sends_what_it_scrapes() {
 
 #[test]
 fn vmagent_sends_what_it_scrapes() {
-    let folder = tempfile::tempdir().unwrap();
-    let token = write_token(folder.path());
-    let node = start_node();
-    let arguments = ["--receive-token-file", &token, "--period", "1s"];
-    let aggregator = TestProcess::start_aggregator(&arguments);
+    let ReceivingSetup { folder, token, node, aggregator } = ReceivingSetup::start();
     let gaunt = aggregator.served_address();
     let config = folder.path().join("vmagent.yml");
     fs::write(&config, scrape_config(&node.served_address())).unwrap();

@@ -23,7 +23,10 @@ use crate::{
     grafana_dashboards::panel_expressions,
     prometheus_rules::{metric_names, rule_expressions},
     prometheus_scrape::query_instant,
-    test_process::{RunToEnd as _, TestProcess, debian_program, free_port, get, wait_for},
+    test_process::{
+        NO_LATENCY, RunToEnd as _, TestProcess, debian_program, free_port, get, start_victoria,
+        wait_for,
+    },
     victoria_metrics::drop_filter_cache,
 };
 
@@ -38,17 +41,9 @@ const NOT_STORED: [&str; 5] =
     ["gaunt_build_info", "gaunt_gpu_state", "gaunt_peer_", "gaunt_record_", "gaunt_store_"];
 
 /// Starts a store with a folder of its own.
-fn start_victoria(folder: &Path) -> (TestProcess, String) {
+fn start_store(folder: &Path) -> (TestProcess, String) {
     let address = format!("127.0.0.1:{}", free_port());
-    let running = TestProcess::start_command(
-        debian_program("victoria-metrics")
-            .arg(format!("-storageDataPath={}", folder.display()))
-            .arg(format!("-httpListenAddr={address}"))
-            .arg("-dedup.minScrapeInterval=1s")
-            .arg("-search.latencyOffset=0s"),
-    );
-    wait_for("the store", || get(&address, "/health").filter(|(status, _)| *status == 200));
-    (running, address)
+    (start_victoria(folder, &address, &["-dedup.minScrapeInterval=1s", NO_LATENCY]), address)
 }
 
 /// The instants of a series in a store, in order.
@@ -80,7 +75,7 @@ fn wall_clock_ms() -> i64 {
 #[test]
 fn pair_writes_to_two_stores_and_a_kill_leaves_no_gap() {
     let folder = tempfile::tempdir().unwrap();
-    let stores = ["one", "two"].map(|name| start_victoria(&folder.path().join(name)));
+    let stores = ["one", "two"].map(|name| start_store(&folder.path().join(name)));
     let (agent, auth) =
         (format!("127.0.0.1:{}", free_port()), format!("127.0.0.1:{}", free_port()));
     let mut command = debian_program("vmagent");

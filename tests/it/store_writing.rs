@@ -13,7 +13,9 @@ use serde_json::Value;
 use crate::{
     binaries::{fake_driver, program_path},
     prometheus_scrape::{query_instant, query_value},
-    test_process::{TestProcess, debian_program, free_port, get, wait_for},
+    test_process::{
+        NO_LATENCY, TestProcess, debian_program, free_port, get, start_victoria, wait_for,
+    },
     victoria_metrics::drop_filter_cache,
 };
 
@@ -126,13 +128,7 @@ fn samples_of_a_killed_aggregator_arrive_when_the_store_is_back() {
     assert!(requests > 0 && steps > 0, "{requests} requests and {steps} steps are on disk");
     let killed_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
 
-    let _store = TestProcess::start_command(
-        debian_program("victoria-metrics")
-            .arg(format!("-storageDataPath={}", folder.path().join("data").display()))
-            .arg(format!("-httpListenAddr={store}"))
-            .arg("-search.latencyOffset=0s"),
-    );
-    wait_for("the store", || get(&store, "/health").filter(|(status, _)| *status == 200));
+    let _store = start_victoria(folder.path(), &store, &[NO_LATENCY]);
     let restarted = TestProcess::start_aggregator(&arguments);
     restarted.served_address();
     let instants = wait_for("samples of both runs", || {

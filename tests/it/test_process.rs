@@ -164,6 +164,21 @@ impl RunToEnd for Command {
     }
 }
 
+/// Starts a VictoriaMetrics from Debian with its data in this folder, and waits until it answers at this address.
+pub(crate) fn start_victoria(folder: &Path, address: &str, flags: &[&str]) -> TestProcess {
+    let process = TestProcess::start_command(
+        debian_program("victoria-metrics")
+            .arg(format!("-storageDataPath={}", folder.join("data").display()))
+            .arg(format!("-httpListenAddr={address}"))
+            .args(flags),
+    );
+    wait_for("VictoriaMetrics", || get(address, "/health").filter(|(status, _)| *status == 200));
+    process
+}
+
+/// The flag by which a VictoriaMetrics answers with the newest samples at once.
+pub(crate) const NO_LATENCY: &str = "-search.latencyOffset=0s";
+
 /// A program from Debian, which must be installed.
 pub(crate) fn debian_program(name: &str) -> Command {
     let path = Path::new("/usr/bin").join(name);

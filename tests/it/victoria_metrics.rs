@@ -10,7 +10,9 @@ use std::{
 use crate::{
     alerting_end_to_end::{FourPortNode, read_shipped, serve_webhook},
     prometheus_scrape::query_instant,
-    test_process::{RunToEnd, TestProcess, debian_program, free_port, get, wait_for},
+    test_process::{
+        NO_LATENCY, RunToEnd, TestProcess, debian_program, free_port, get, start_victoria, wait_for,
+    },
 };
 
 /// Time limit for what takes ten seconds on an idle machine.
@@ -60,13 +62,7 @@ fn port_down_alert_is_sent_through_victoriametrics() {
 
     let folder = tempfile::tempdir().unwrap();
     let store = format!("127.0.0.1:{}", free_port());
-    let _store = TestProcess::start_command(
-        debian_program("victoria-metrics")
-            .arg(format!("-storageDataPath={}", folder.path().join("data").display()))
-            .arg(format!("-httpListenAddr={store}"))
-            .arg("-search.latencyOffset=0s"),
-    );
-    wait_for("the store", || get(&store, "/health").filter(|(status, _)| *status == 200));
+    let _store = start_victoria(folder.path(), &store, &[NO_LATENCY]);
 
     let config = folder.path().join("vmagent.yml");
     let text = read_shipped("config/prometheus/vmagent.yml")
