@@ -17,7 +17,7 @@ use hyper::{
     body::{Body as _, Bytes, Incoming},
     header::{
         ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderName,
-        HeaderValue, USER_AGENT,
+        HeaderValue, TRANSFER_ENCODING, USER_AGENT,
     },
 };
 use tokio::{
@@ -250,12 +250,14 @@ impl TargetClient {
         }
         let coding = ContentDecoder::of(response.headers().get(CONTENT_ENCODING))?;
         let media_type = content_type(response.headers());
+        let has_length = response.body().size_hint().exact().is_some()
+            || response.headers().contains_key(TRANSFER_ENCODING);
         progress.enter_step(FetchStep::Reading);
         let mut body = FetchedBody::new(context.pool.clone(), coding, media_type);
         connection
             .drive_while(read_body(response.into_body(), &mut body, context, progress))
             .await?;
-        body.check_complete()?;
+        body.check_complete(has_length)?;
         self.idle = connection.into_idle().await;
         Ok(body)
     }

@@ -131,12 +131,23 @@ impl FetchedBody {
         Ok(())
     }
 
-    /// Checks at the end of input that the body is complete.
-    pub(super) fn check_complete(&self) -> Result<(), ScrapeFailure> {
-        if self.decoder.is_done() {
-            return Ok(());
+    /// Checks at the end of input that the body is complete. Where the response has no length, the end of the connection
+    /// is that of the body: a page of text that ends within a line may then be cut off within a number.
+    pub(super) fn check_complete(&self, has_length: bool) -> Result<(), ScrapeFailure> {
+        if !self.decoder.is_done() {
+            return Err(ScrapeFailure::Broken("the compressed page is truncated".into()));
         }
-        Err(ScrapeFailure::Broken("the compressed page is truncated".into()))
+        let is_text = self.media_type.is_empty() || self.media_type.starts_with("text/");
+        let is_open = is_text
+            && !has_length
+            && matches!(self.decoder, ContentDecoder::Identity)
+            && self.decoded_bytes().last().is_some_and(|last| *last != b'\n');
+        if is_open {
+            let why =
+                "the page ends within a line, and its response has no length: it may be cut off";
+            return Err(ScrapeFailure::Broken(why.into()));
+        }
+        Ok(())
     }
 }
 

@@ -56,6 +56,7 @@ fn silent_servers() -> Vec<MisbehavingServer> {
         "timeout while reading the page",
         "connection broke: ",
     );
+    let broke_within_a_line = "connection broke: the page ends within a line";
     let truncated_body = "HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\ngaunt_node_cpus 64\n";
     let chunks = format!("{CHUNKED}5\r\ngaunt\r\nzz\r\n");
     vec![
@@ -63,6 +64,13 @@ fn silent_servers() -> Vec<MisbehavingServer> {
         ("drips headers", ServerBehaviour::Drips(ok_response(GOOD)), waiting),
         ("stops in the body", ServerBehaviour::Holds(truncated_body), reading),
         ("closes at once", ServerBehaviour::Slams, broke),
+        (
+            "is cut off within a number, without a length",
+            ServerBehaviour::AnswersAndCloses(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\ngaunt_node_cpus 6".into(),
+            ),
+            broke_within_a_line,
+        ),
         ("answers half", ServerBehaviour::AnswersAndCloses(truncated_body.into()), broke),
         ("resets in the body", ServerBehaviour::AnswersAndResets(truncated_body.into()), broke),
         ("breaks its chunks", ServerBehaviour::AnswersAndCloses(chunks.into()), broke),
