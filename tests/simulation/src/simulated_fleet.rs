@@ -52,6 +52,11 @@ impl SimulatedNode {
         self.booted = self.off_until;
     }
 
+    /// Whether it boots, or has booted, after this time.
+    pub(crate) fn booted_after(&self, at: UnixMs) -> bool {
+        self.booted > at
+    }
+
     /// Whether it runs.
     pub(crate) fn is_on(&self, at: UnixMs) -> bool {
         at >= self.off_until

@@ -129,6 +129,11 @@ impl SimulatedNetwork {
         state.counts.faults += 1;
     }
 
+    /// Whether a node has booted, or is off, since so long ago.
+    pub(crate) fn has_booted_within(&self, node: usize, time: Duration) -> bool {
+        self.state().nodes[node].booted_after(self.now() - time)
+    }
+
     /// What happened so far.
     pub(crate) fn counts(&self) -> NetworkCounts {
         self.state().counts
