@@ -20,7 +20,6 @@ use gaunt_judge::{FleetLoss, Judge, Thresholds};
 mod acknowledgements;
 mod change_log;
 mod coverage_answers;
-pub mod disk;
 mod engine_end;
 mod engine_handle;
 mod engine_loop;
@@ -54,6 +53,7 @@ mod regular_file;
 mod snapshot_history;
 pub mod state_store;
 mod subject_rows;
+pub mod system_disk;
 mod table_answers;
 mod target_answers;
 #[cfg(test)]

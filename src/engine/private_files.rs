@@ -17,7 +17,7 @@ pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Creates a file, or truncates it. A link in its place is an error: it could lead to any file.
-pub(crate) fn create_file(path: &Path) -> io::Result<File> {
+pub(crate) fn open_replaced(path: &Path) -> io::Result<File> {
     options().write(true).create(true).truncate(true).open(path)
 }
 
@@ -26,9 +26,14 @@ pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
     options().write(true).create(true).truncate(false).open(path)
 }
 
-/// Creates a segment of a recording, which must not exist.
-pub(crate) fn create_segment(path: &Path) -> io::Result<File> {
+/// Creates a file, which must not exist.
+pub(crate) fn open_new(path: &Path) -> io::Result<File> {
     options().append(true).create_new(true).open(path)
+}
+
+/// Opens a file, which must exist, to append to it. A link in its place is an error.
+pub(crate) fn open_end(path: &Path) -> io::Result<File> {
+    options().append(true).open(path)
 }
 
 fn options() -> OpenOptions {
@@ -51,7 +56,7 @@ mod tests {
         create_folder(&folder).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&folder), 0o700);
-        for create in [create_file, open_lock, create_segment] {
+        for create in [open_replaced, open_lock, open_new] {
             let path = folder.join("file");
             drop(create(&path).unwrap());
             assert_eq!(mode(&path), 0o600);
@@ -65,7 +70,7 @@ mod tests {
         let (target, link) = (root.path().join("target"), root.path().join("lock"));
         fs::write(&target, "content").unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        for create in [create_file, open_lock, create_segment] {
+        for create in [open_replaced, open_lock, open_new, open_end] {
             assert!(create(&link).is_err());
         }
         assert_eq!(fs::read_to_string(target).unwrap(), "content");

@@ -11,9 +11,9 @@ use std::{
     sync::Arc,
 };
 
-use gaunt_schema::UnixMs;
+use gaunt_schema::{UnixMs, disk::Disk};
 
-use crate::disk::{Disk, SystemDisk};
+use crate::system_disk::system_disk;
 
 /// Magic of a file.
 const MAGIC: &[u8; 8] = b"gauntmem";
@@ -138,7 +138,7 @@ pub struct StateStore {
 impl StateStore {
     /// Opens and locks the directory; creates it if it does not exist.
     pub fn open_folder(folder: &Path) -> Result<Self, StateStoreError> {
-        Self::open_on_disk(Arc::new(SystemDisk), folder)
+        Self::open_on_disk(system_disk(), folder)
     }
 
     /// The same on another disk.

@@ -12,6 +12,7 @@ pub mod certificate;
 pub mod cow_list;
 pub mod device;
 pub mod dialect;
+pub mod disk;
 pub mod finding;
 pub mod finding_explanation;
 pub mod finding_kind;

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{Delivery, RecordingPreamble, SanitizedText, UnixMs};
+use gaunt_schema::{Delivery, RecordingPreamble, SanitizedText, UnixMs, disk::Disk};
 use hyper::body::Bytes;
 use tokio::sync::{Notify, mpsc};
 
@@ -22,6 +22,7 @@ use super::{
     segment_start::{Preambles, preamble_room},
     segment_writer::{SegmentWriter, Waiting, WriterMessage},
 };
+use crate::system_disk::system_disk;
 
 /// Batches that may be queued for the disk; more are dropped and counted. One of 8 GPUs takes about 50 kB here.
 const WAITING: usize = 1_024;
@@ -44,6 +45,21 @@ pub struct Recorder {
     status: Option<Arc<RecorderStatus>>,
     /// Standing deliveries that did not fit in the queue: the newest of each source.
     withheld: Mutex<BTreeMap<Standing, (UnixMs, Delivery)>>,
+}
+
+/// The writer of a recorder without a thread: it writes when it is told to, by tokio's clock.
+#[derive(Debug)]
+pub struct SteppedWriter {
+    writer: SegmentWriter,
+    given: Receiver<WriterMessage>,
+    waiting: Arc<Waiting>,
+}
+
+impl SteppedWriter {
+    /// Handles what was given, and writes what is due now. A process that is killed does not call it again.
+    pub fn run_once(&mut self) {
+        self.writer.run_once(&self.given, &self.waiting);
+    }
 }
 
 /// Deliveries that stay valid until they are replaced, by kind and source.
@@ -151,8 +167,10 @@ impl RecorderFollowHandle {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        // The thread may have ended already.
-        drop(self.channel.sender.send(WriterMessage::End));
+        // The thread may have ended already, or there is none, and nobody reads the queue.
+        if self.writer_thread.is_some() {
+            drop(self.channel.sender.send(WriterMessage::End));
+        }
         if let Some(writing) = self.writer_thread.take() {
             // It can only fail by a panic, which is logged.
             drop(writing.join());
@@ -165,9 +183,20 @@ impl Recorder {
     pub fn start_recording(options: RecordOptions) -> Result<Self, RecordError> {
         let (folder, period) = (options.folder.clone(), options.period);
         let status = Arc::new(RecorderStatus::new(&folder));
-        let ring = SegmentRing::new(options)?;
+        let ring = SegmentRing::new(options, system_disk())?;
         Self::spawn_writer(Some((ring, status)), period)
             .map_err(|error| RecordError::Folder { path: folder, error })
+    }
+
+    /// A recorder on this disk without a thread.
+    pub fn start_stepped(
+        options: RecordOptions,
+        disk: Arc<dyn Disk>,
+    ) -> Result<(Self, SteppedWriter), RecordError> {
+        let period = options.period;
+        let status = Arc::new(RecorderStatus::new(&options.folder));
+        let ring = SegmentRing::new(options, disk)?;
+        Ok(Self::with_writer(Some((ring, status)), period))
     }
 
     /// A recorder that writes nothing and only forwards to followers; without followers it costs nothing.
@@ -179,18 +208,28 @@ impl Recorder {
         keep: Option<(SegmentRing, Arc<RecorderStatus>)>,
         period: Duration,
     ) -> std::io::Result<Self> {
-        let max_preamble = preamble_room(keep.as_ref().map(|(ring, _)| ring));
-        let status = keep.as_ref().map(|(_, status)| status.clone());
-        let (mut recorder, from) = Self::without_thread(status, max_preamble);
-        let given = &recorder.channel;
-        let (waiting, followers) = (given.waiting_batches.clone(), given.follower_count.clone());
-        let preambles = Preambles::new(given.preamble_wait.clone(), given.asks.clone());
-        let mut writer = SegmentWriter::new(keep, period, followers, preambles);
+        let (mut recorder, SteppedWriter { mut writer, given, waiting }) =
+            Self::with_writer(keep, period);
         let thread = thread::Builder::new()
             .name("record".to_owned())
-            .spawn(move || writer.run(&from, &waiting))?;
+            .spawn(move || writer.run(&given, &waiting))?;
         recorder.writer_thread = Some(thread);
         Ok(recorder)
+    }
+
+    fn with_writer(
+        keep: Option<(SegmentRing, Arc<RecorderStatus>)>,
+        period: Duration,
+    ) -> (Self, SteppedWriter) {
+        let max_preamble = preamble_room(keep.as_ref().map(|(ring, _)| ring));
+        let status = keep.as_ref().map(|(_, status)| status.clone());
+        let (recorder, given) = Self::without_thread(status, max_preamble);
+        let channel = &recorder.channel;
+        let (waiting, followers) =
+            (channel.waiting_batches.clone(), channel.follower_count.clone());
+        let preambles = Preambles::new(channel.preamble_wait.clone(), channel.asks.clone());
+        let writer = SegmentWriter::new(keep, period, followers, preambles);
+        (recorder, SteppedWriter { writer, given, waiting })
     }
 
     /// A recorder without a thread, whose messages stay in the queue.

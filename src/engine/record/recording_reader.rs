@@ -3,17 +3,22 @@
 use std::{
     collections::VecDeque,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
-use gaunt_schema::{Delivery, RecordingPreamble, UnixMs, text};
+use gaunt_schema::{
+    Delivery, RecordingPreamble, UnixMs,
+    disk::{Disk, DiskFile},
+    text,
+};
 
 use super::{
     RecordError,
     segment::{self, HEADER, SegmentError, VERSION},
     segment_ring,
 };
-use crate::regular_file;
+use crate::system_disk::system_disk;
 
 /// Blocks that are searched for the first page: the first one after the standing deliveries has it, unless nothing
 /// answered.
@@ -36,6 +41,7 @@ pub enum Earlier {
 /// A recording whose segments are indexed.
 #[derive(Debug)]
 pub struct Recording {
+    disk: Arc<dyn Disk>,
     /// Each segment that holds a block, with its time span.
     segments: Vec<(PathBuf, UnixMs, UnixMs)>,
     period: Duration,
@@ -55,22 +61,28 @@ impl Recording {
 
     /// The number of segments in a directory.
     pub fn segment_count(folder: &Path) -> usize {
-        segment_ring::segments_in(folder).map_or(0, |segments| segments.len())
+        segment_ring::segments_in(&*system_disk(), folder).map_or(0, |segments| segments.len())
     }
 
     /// Indexes a directory.
     pub fn open_folder(folder: &Path) -> Result<Self, RecordError> {
-        let paths = segment_ring::segments_in(folder)
+        Self::open_on_disk(system_disk(), folder)
+    }
+
+    /// Indexes a directory of this disk.
+    pub fn open_on_disk(disk: Arc<dyn Disk>, folder: &Path) -> Result<Self, RecordError> {
+        let segments = segment_ring::segments_in(&*disk, folder)
             .map_err(|error| RecordError::Folder { path: folder.to_owned(), error })?;
         let mut recording = Self {
+            disk,
             segments: Vec::new(),
             period: Duration::from_secs(1),
             unfinished: 0,
             damaged: Vec::new(),
             first_page: None,
         };
-        for path in paths {
-            let bytes = read_segment_file(&path)?;
+        for DiskFile { path, .. } in segments {
+            let bytes = read_segment_file(&*recording.disk, &path)?;
             let segment = match segment::decode_segment(&bytes) {
                 Ok(segment) => segment,
                 Err(SegmentError::NoHeader) => {
@@ -138,7 +150,7 @@ impl Recording {
         let Some((path, _, _)) = self.segments.iter().find(|(_, _, last)| *last >= at) else {
             return Ok(Earlier::Unsaid);
         };
-        let bytes = read_segment_file(path)?;
+        let bytes = read_segment_file(&*self.disk, path)?;
         let Ok(segment) = segment::decode_segment(&bytes) else { return Ok(Earlier::Unsaid) };
         let mut found = None;
         for block in segment.blocks.iter().take_while(|block| block.first <= at) {
@@ -155,6 +167,7 @@ impl Recording {
     pub fn deliveries_from(&self, from: UnixMs) -> RecordedDeliveries {
         let segments = self.segments.iter().filter(|(_, _, last)| *last >= from);
         RecordedDeliveries {
+            disk: self.disk.clone(),
             segments: segments.map(|(path, _, _)| path.clone()).collect(),
             waiting: VecDeque::new(),
             blocks: VecDeque::new(),
@@ -167,6 +180,7 @@ impl Recording {
 /// Deliveries in the order in which they were written, read segment by segment.
 #[derive(Debug)]
 pub struct RecordedDeliveries {
+    disk: Arc<dyn Disk>,
     segments: VecDeque<PathBuf>,
     /// Blocks of the current segment, still compressed.
     blocks: VecDeque<Vec<u8>>,
@@ -193,7 +207,7 @@ impl Iterator for RecordedDeliveries {
                 continue;
             }
             let path = self.segments.pop_front()?;
-            match read_segment_file(&path) {
+            match read_segment_file(&*self.disk, &path) {
                 Ok(bytes) => self.queue_blocks(&bytes),
                 Err(error) => return Some(Err(error)),
             }
@@ -223,7 +237,7 @@ fn first_page_time(segment: &segment::RecordingSegment<'_>) -> Option<UnixMs> {
     })
 }
 
-fn read_segment_file(path: &Path) -> Result<Vec<u8>, RecordError> {
-    regular_file::read_regular_file(path, MAX_SEGMENT)
+fn read_segment_file(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>, RecordError> {
+    disk.read_file(path, MAX_SEGMENT)
         .map_err(|error| RecordError::Read { path: path.to_owned(), error })
 }

@@ -1,17 +1,18 @@
 //! Segment ring: segments in a directory; the newest is written, the oldest are removed.
 
 use std::{
-    fs::{self, File},
-    io::{self, Write as _},
-    os::unix::fs::MetadataExt as _,
+    io,
     path::{Path, PathBuf},
-    time::{Duration, UNIX_EPOCH},
+    sync::Arc,
+    time::Duration,
 };
 
-use gaunt_schema::UnixMs;
+use gaunt_schema::{
+    UnixMs,
+    disk::{Disk, DiskFile},
+};
 
 use super::{ENDING, RecordError, RecordOptions, segment};
-use crate::private_files;
 
 /// A segment is at most this part of the ring, so that little is removed at once.
 const PARTS: u64 = 8;
@@ -30,25 +31,25 @@ const MOST_AGED: usize = 2;
 #[derive(Debug)]
 pub(super) struct SegmentRing {
     options: RecordOptions,
+    disk: Arc<dyn Disk>,
     open: Option<OpenSegment>,
 }
 
 #[derive(Debug)]
 struct OpenSegment {
-    file: File,
     path: PathBuf,
     size: u64,
     start: UnixMs,
 }
 
 impl SegmentRing {
-    pub(super) fn new(options: RecordOptions) -> Result<Self, RecordError> {
+    pub(super) fn new(options: RecordOptions, disk: Arc<dyn Disk>) -> Result<Self, RecordError> {
         let failed = |error| RecordError::Folder { path: options.folder.clone(), error };
-        private_files::create_folder(&options.folder).map_err(failed)?;
+        disk.create_folder(&options.folder).map_err(failed)?;
         // A missing permission is reported before anything is recorded.
         let probe = options.folder.join(".writable");
-        private_files::create_file(&probe).and_then(|_| fs::remove_file(&probe)).map_err(failed)?;
-        Ok(Self { options, open: None })
+        disk.write_file(&probe, &[]).and_then(|()| disk.remove_file(&probe)).map_err(failed)?;
+        Ok(Self { options, disk, open: None })
     }
 
     /// Size at which a segment ends.
@@ -62,7 +63,7 @@ impl SegmentRing {
     pub(super) fn needs_new_segment(&self, now: UnixMs) -> bool {
         let limit = self.segment_size();
         self.open.as_ref().is_none_or(|open| {
-            let removed = open.file.metadata().is_ok_and(|meta| meta.nlink() == 0);
+            let removed = !self.disk.has_file(&open.path);
             open.size >= limit || now.duration_since(open.start) >= LONGEST_SEGMENT || removed
         })
     }
@@ -72,17 +73,19 @@ impl SegmentRing {
         if begin {
             if let Some(done) = self.open.take() {
                 // Data is safe from a power loss now; it was always safe from a kill.
-                drop(done.file.sync_data());
+                drop(self.disk.sync_file(&done.path));
             }
-            private_files::create_folder(&self.options.folder)?;
+            self.disk.create_folder(&self.options.folder)?;
             self.remove_oldest(block.len() as u64, at)?;
             self.open = Some(self.create_segment(at)?);
         }
         let Some(open) = &mut self.open else { return Err(io::ErrorKind::NotFound.into()) };
-        if let Err(error) = open.file.write_all(block) {
-            let unfinished = open.file.set_len(open.size);
-            if unfinished.is_err() || open.size == segment::HEADER as u64 {
-                drop(fs::remove_file(&open.path));
+        if let Err(error) = self.disk.append_file(&open.path, block) {
+            if open.size == segment::HEADER as u64 {
+                drop(self.disk.remove_file(&open.path));
+            } else {
+                // Where this fails too, a reader skips the part of a block at the end of a segment.
+                drop(self.disk.truncate_file(&open.path, open.size));
             }
             self.open = None;
             return Err(error);
@@ -94,17 +97,21 @@ impl SegmentRing {
     fn create_segment(&self, at: UnixMs) -> io::Result<OpenSegment> {
         let period_ms = segment::to_header_millis(self.options.period);
         // Its name is the newest, so that it is read last and removed last, also after the clock was set back.
-        let newest = segments_in(&self.options.folder)?.pop().and_then(|path| start_of(&path));
+        let newest = segments_in(&*self.disk, &self.options.folder)?.pop();
+        let newest = newest.and_then(|newest| start_of(&newest.path));
         let mut name = at.0.max(0).max(newest.map_or(0, |newest| newest.0.saturating_add(1)));
         loop {
             let path = self.options.folder.join(format!("{name:016}.{ENDING}"));
-            match private_files::create_segment(&path) {
-                Ok(mut file) => {
-                    if let Err(error) = file.write_all(&segment::encode_header(period_ms, at)) {
-                        drop(fs::remove_file(&path));
+            match self.disk.create_file(&path) {
+                Ok(()) => {
+                    let header = segment::encode_header(period_ms, at);
+                    if let Err(error) = self.disk.append_file(&path, &header) {
+                        drop(self.disk.remove_file(&path));
                         return Err(error);
                     }
-                    return Ok(OpenSegment { file, path, size: segment::HEADER as u64, start: at });
+                    // Its name is safe from a power loss, as its content is once it is complete.
+                    drop(self.disk.sync_folder(&self.options.folder));
+                    return Ok(OpenSegment { path, size: segment::HEADER as u64, start: at });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => name += 1,
                 Err(error) => return Err(error),
@@ -114,27 +121,22 @@ impl SegmentRing {
 
     /// Removes the oldest segments until `more` bytes fit, and some of those that are too old at this time.
     fn remove_oldest(&self, more: u64, at: UnixMs) -> io::Result<()> {
-        let mut segments = Vec::new();
-        for path in segments_in(&self.options.folder)? {
-            let meta = fs::metadata(&path)?;
-            // Of two clocks, one of which may have been changed, the later one counts.
-            let written = meta.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-            let last = (UnixMs(0) + written).max(start_of(&path).unwrap_or_default());
-            segments.push((path, meta.len(), last));
-        }
-        let mut size: u64 = segments.iter().map(|(_, size, _)| size).sum();
+        let segments = segments_in(&*self.disk, &self.options.folder)?;
+        let mut size: u64 = segments.iter().map(|segment| segment.bytes).sum();
         // The new segment may grow to its limit before the next check.
         let next = (self.options.max_size / PARTS).min(LARGEST_SEGMENT).max(more);
         let mut aged = 0;
-        for (path, bytes, last) in segments {
+        for segment in segments {
+            // Of two clocks, one of which may have been changed, the later one counts.
+            let last = segment.modified.max(start_of(&segment.path).unwrap_or_default());
             if size + next <= self.options.max_size {
                 if at.duration_since(last) <= self.options.max_age || aged == MOST_AGED {
                     break;
                 }
                 aged += 1;
             }
-            fs::remove_file(&path)?;
-            size -= bytes;
+            self.disk.remove_file(&segment.path)?;
+            size -= segment.bytes;
         }
         Ok(())
     }
@@ -146,21 +148,18 @@ fn start_of(path: &Path) -> Option<UnixMs> {
 }
 
 /// All segments of a directory, oldest first.
-pub(super) fn segments_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut segments = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|ending| ending == ENDING) {
-            segments.push(path);
-        }
-    }
-    segments.sort();
-    Ok(segments)
+pub(super) fn segments_in(disk: &dyn Disk, folder: &Path) -> io::Result<Vec<DiskFile>> {
+    let mut files = disk.list_files(folder)?;
+    files.retain(|file| file.path.extension().is_some_and(|ending| ending == ENDING));
+    Ok(files)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{fs::File, time::UNIX_EPOCH};
+
     use super::*;
+    use crate::system_disk::system_disk;
 
     const HOUR: Duration = Duration::from_hours(1);
 
@@ -172,7 +171,7 @@ mod tests {
             max_age: HOUR * 24,
             period: Duration::from_secs(1),
         };
-        let mut ring = SegmentRing::new(options).unwrap();
+        let mut ring = SegmentRing::new(options, system_disk()).unwrap();
         let mut counts = Vec::new();
         for hour in 0..hours {
             let at = start + HOUR * hour;
@@ -181,7 +180,7 @@ mod tests {
             let path = ring.open.as_ref().unwrap().path.clone();
             let wall_clock = UNIX_EPOCH + Duration::from_millis(at.0 as u64);
             File::options().write(true).open(path).unwrap().set_modified(wall_clock).unwrap();
-            counts.push(segments_in(folder).unwrap().len());
+            counts.push(segments_in(&*system_disk(), folder).unwrap().len());
         }
         counts
     }
@@ -199,9 +198,9 @@ mod tests {
         for (stepped, left) in [(start + HOUR * 45, 19), (start - HOUR * 5, 21), (UnixMs(0), 21)] {
             let folder = tempfile::tempdir().unwrap();
             assert_eq!(write_hours(folder.path(), start, 20).last(), Some(&20));
-            let before = segments_in(folder.path()).unwrap().pop().unwrap();
+            let before = segments_in(&*system_disk(), folder.path()).unwrap().pop().unwrap().path;
             assert_eq!(write_hours(folder.path(), stepped, 1), [left], "at {stepped:?}");
-            let newest = segments_in(folder.path()).unwrap().pop().unwrap();
+            let newest = segments_in(&*system_disk(), folder.path()).unwrap().pop().unwrap().path;
             assert!(newest > before, "what is written now is the newest");
             // The clock is right again.
             let counts = write_hours(folder.path(), start + HOUR * 20, 2);

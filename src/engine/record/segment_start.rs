@@ -8,14 +8,14 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use gaunt_schema::{
     Delivery, JobList, RecordingPreamble, SanitizedText, ScrapeTarget, SourceTopology,
     TargetSource, UnixMs,
 };
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 use super::{entry_codec, segment, segment_ring::SegmentRing};
 

@@ -7,12 +7,12 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{Receiver, RecvTimeoutError},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use gaunt_schema::{Delivery, RecordingPreamble, UnixMs};
 use hyper::body::Bytes;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     entry_codec,
@@ -121,33 +121,53 @@ impl SegmentWriter {
             // A block that waits for the preamble of its segment is checked again when it arrives or times out.
             let wait = self.preambles.left().unwrap_or(wait);
             match given.recv_timeout(wait) {
-                Ok(WriterMessage::Delivery(at, delivery)) => {
-                    match *delivery {
-                        Delivery::Batch(_) => drop(waiting.batches.fetch_sub(1, Ordering::Relaxed)),
-                        Delivery::Preamble(_) => waiting.preamble.store(false, Ordering::Relaxed),
-                        _ => {}
-                    }
-                    self.handle_delivery(at, &delivery);
-                }
-                Ok(WriterMessage::Answer(at, preamble)) => self.take_answer(at, preamble),
-                Ok(WriterMessage::Follower(follower, at, false)) => {
-                    self.start_follower(follower, at);
-                }
-                Ok(WriterMessage::Follower(follower, at, true)) => {
-                    self.arriving.push((follower, at, Instant::now()));
-                }
-                Err(RecvTimeoutError::Timeout) => self.drop_closed_followers(),
                 Ok(WriterMessage::End) | Err(RecvTimeoutError::Disconnected) => {
                     return self.end_block();
                 }
+                Ok(message) => self.handle_message(message, waiting),
+                Err(RecvTimeoutError::Timeout) => self.drop_closed_followers(),
             }
-            if self.arriving.iter().any(|(_, _, since)| has_waited(*since)) {
-                self.start_waiting_followers();
+            self.flush_due();
+        }
+    }
+
+    /// Handles the messages that are queued, and what is due now.
+    pub(super) fn run_once(&mut self, given: &Receiver<WriterMessage>, waiting: &Waiting) {
+        while let Ok(message) = given.try_recv() {
+            self.handle_message(message, waiting);
+            self.flush_due();
+        }
+        self.drop_closed_followers();
+        self.flush_due();
+    }
+
+    fn handle_message(&mut self, message: WriterMessage, waiting: &Waiting) {
+        match message {
+            WriterMessage::Delivery(at, delivery) => {
+                match *delivery {
+                    Delivery::Batch(_) => drop(waiting.batches.fetch_sub(1, Ordering::Relaxed)),
+                    Delivery::Preamble(_) => waiting.preamble.store(false, Ordering::Relaxed),
+                    _ => {}
+                }
+                self.handle_delivery(at, &delivery);
             }
-            let late = self.growing.entries > 0 && self.begun.elapsed() >= BLOCK_TIME;
-            if late || self.growing.payload.len() >= BLOCK_SIZE {
-                self.flush_block();
+            WriterMessage::Answer(at, preamble) => self.take_answer(at, preamble),
+            WriterMessage::Follower(follower, at, false) => self.start_follower(follower, at),
+            WriterMessage::Follower(follower, at, true) => {
+                self.arriving.push((follower, at, Instant::now()));
             }
+            WriterMessage::End => self.end_block(),
+        }
+    }
+
+    /// Begins what has waited long enough, and ends a block that is old or large.
+    fn flush_due(&mut self) {
+        if self.arriving.iter().any(|(_, _, since)| has_waited(*since)) {
+            self.start_waiting_followers();
+        }
+        let late = self.growing.entries > 0 && self.begun.elapsed() >= BLOCK_TIME;
+        if late || self.growing.payload.len() >= BLOCK_SIZE {
+            self.flush_block();
         }
     }
 

@@ -10,7 +10,7 @@ use gaunt_sim::{Scenario, SimFleet};
 use proptest::prelude::*;
 
 use super::{ENDING, RecordOptions, Recorder, Recording, decode_segment, segment_ring};
-use crate::Engine;
+use crate::{Engine, system_disk::system_disk};
 use gaunt_api::Question;
 use gaunt_cluster::Cluster;
 
@@ -196,7 +196,7 @@ fn truncated_segment_returns_its_whole_blocks() {
     // Targets and one page: every byte more is one more cut, and more to search after each.
     let deliveries = fleet_deliveries(1, 1);
     record_all(recorder_options(folder.path()), &deliveries);
-    let path = segment_ring::segments_in(folder.path()).unwrap().pop().unwrap();
+    let path = segment_ring::segments_in(&*system_disk(), folder.path()).unwrap().pop().unwrap().path;
     let mut bytes = fs::read(&path).unwrap();
     // A second block, so that half of the cuts leave one.
     let mut payload = Vec::new();
@@ -302,7 +302,7 @@ fn flipped_bit_loses_one_block() {
     let folder = tempfile::tempdir().unwrap();
     // Blocks of a megabyte: this creates several.
     record_all(recorder_options(folder.path()), &fleet_deliveries(8, 12));
-    let path = segment_ring::segments_in(folder.path()).unwrap().pop().unwrap();
+    let path = segment_ring::segments_in(&*system_disk(), folder.path()).unwrap().pop().unwrap().path;
     let bytes = fs::read(&path).unwrap();
     let blocks = decode_segment(&bytes).unwrap().blocks.len();
     assert!(blocks >= 3, "{blocks} blocks");
@@ -385,8 +385,8 @@ fn oldest_segments_are_removed_and_the_rest_is_played() {
     for _ in 0..12 {
         record_all(small.clone(), &deliveries);
     }
-    let segments = segment_ring::segments_in(folder.path()).unwrap();
-    let size: u64 = segments.iter().map(|path| fs::metadata(path).unwrap().len()).sum();
+    let segments = segment_ring::segments_in(&*system_disk(), folder.path()).unwrap();
+    let size: u64 = segments.iter().map(|segment| segment.bytes).sum();
     assert!(size <= small.max_size, "{size} bytes in {} segments", segments.len());
     assert!(segments.len() > 1);
     let back = read_all(folder.path(), START);

@@ -17,14 +17,16 @@ mod simulated_aggregator;
 mod simulated_disk;
 mod simulated_fleet;
 mod simulated_network;
+mod simulated_recording;
 
 pub use deliberate_bug::DeliberateBug;
 use invariants::{Invariants, check_recovered};
 use seeded_random::SeededRandom;
 use simulated_aggregator::SimulatedAggregator;
-use simulated_disk::SimulatedDisk;
+use simulated_disk::{ALL, SimulatedDisk};
 use simulated_fleet::{NODES, SimulatedNode};
 use simulated_network::SimulatedNetwork;
+use simulated_recording::RecordingModel;
 
 /// The true time at which every run begins.
 const BEGAN: UnixMs = UnixMs(1_700_000_000_000);
@@ -35,6 +37,9 @@ const QUIET: u64 = 100;
 
 /// Seconds between two writes of the state, as in the program.
 const SAVE_EVERY: u64 = 5;
+
+/// Folder of the state.
+const STATE: &str = "state";
 
 /// Steps of the clock at a restart, in milliseconds: none, an hour either way, a day and an hour, and 1970.
 const CLOCK_STEPS: [i64; 6] = [0, 0, 3_600_000, -3_600_000, 90_000_000, -BEGAN.0];
@@ -86,6 +91,7 @@ struct SimulatedRun {
     disk: SimulatedDisk,
     network: SimulatedNetwork,
     invariants: Invariants,
+    recording: RecordingModel,
     aggregator: Option<SimulatedAggregator>,
     /// The second at which a killed aggregator starts again.
     starts_at: u64,
@@ -110,6 +116,7 @@ impl SimulatedRun {
             disk: SimulatedDisk::with_bug(bug),
             network,
             invariants: Invariants::default(),
+            recording: RecordingModel::new(seed % 2 == 1),
             aggregator: None,
             starts_at: 0,
             ahead_ms: 0,
@@ -126,8 +133,11 @@ impl SimulatedRun {
             }
             run.step(second, second < FAULTY).await;
         }
-        if let Some(aggregator) = &run.aggregator {
-            let broken = check_recovered(aggregator);
+        if let Some(aggregator) = run.aggregator.take() {
+            let broken = check_recovered(&aggregator);
+            run.note_violations(FAULTY + QUIET, broken);
+            drop(aggregator);
+            let broken = run.recording.check_read(&run.disk, false);
             run.note_violations(FAULTY + QUIET, broken);
         }
         run.report.virtual_seconds = FAULTY + QUIET;
@@ -144,14 +154,15 @@ impl SimulatedRun {
             self.start(second);
         }
         let Some(mut aggregator) = self.aggregator.take() else { return };
-        aggregator.tick();
+        let broken = aggregator.tick(&self.disk, &mut self.recording);
+        self.note_violations(second, broken);
         if faulty {
             self.act(&mut aggregator);
         }
         if second.is_multiple_of(SAVE_EVERY) {
             aggregator.save(false);
         }
-        let broken = self.invariants.check(&aggregator, &self.network, self.disk.file_count());
+        let broken = self.invariants.check(&aggregator, &self.network, self.disk.files_of(STATE).0.len());
         self.note_violations(second, broken);
         self.update_trace(&aggregator);
         if self.disk.is_gone() {
@@ -185,8 +196,8 @@ impl SimulatedRun {
             self.network.reboot_node(node, Duration::from_secs(off));
         }
         if self.random.once_in(12) {
-            let (operations, for_good) = (self.random.below(12), self.random.once_in(3));
-            self.disk.fail_in(operations, for_good);
+            let count = [ALL, 1, 1, 3, 20][self.random.below(5) as usize];
+            self.disk.fail_in(self.random.below(12), count);
         }
         if self.random.once_in(45) && self.aggregator.take().is_some() {
             let power = self.random.once_in(2);
@@ -205,6 +216,11 @@ impl SimulatedRun {
             self.disk.cut_power(&mut self.random);
         }
         self.disk.repair();
+        let broken = self.recording.check_read(&self.disk, power);
+        self.note_violations(second, broken);
+        if power {
+            self.recording.note_power_cut(&self.disk);
+        }
         self.starts_at = second + 1 + self.random.below(8);
         if self.random.once_in(3) {
             self.ahead_ms = CLOCK_STEPS[self.random.below(CLOCK_STEPS.len() as u64) as usize];
@@ -213,7 +229,10 @@ impl SimulatedRun {
 
     fn start(&mut self, second: u64) {
         self.invariants.note_start();
-        match SimulatedAggregator::start(&self.disk, &self.network, self.ahead_ms, self.bug) {
+        let (ahead_ms, bug) = (self.ahead_ms, self.bug);
+        let started =
+            SimulatedAggregator::start(&self.disk, &self.network, &self.recording, ahead_ms, bug);
+        match started {
             Ok(aggregator) => {
                 let lost = self.invariants.check_restored(&aggregator);
                 self.note_violations(second, lost);

@@ -5,8 +5,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use gaunt::command::persist_task::{PersistWriter, load_from_store};
 use gaunt_api::{Answer, FindingAction, FindingList, Overview, Question};
 use gaunt_engine::{
-    Engine, EngineOptions, PersistedState,
-    state_store::{StateStore, StateStoreError},
+    Engine, EngineOptions, PersistedState, record::spawn_recording_inbox, state_store::StateStore,
 };
 use gaunt_schema::{Batch, ClockFn, Delivery, Reading, SanitizedText, UnixMs, catalogue::port};
 use gaunt_scrape::{
@@ -16,10 +15,12 @@ use gaunt_scrape::{
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
+    STATE,
     deliberate_bug::DeliberateBug,
     simulated_disk::SimulatedDisk,
     simulated_fleet::{NODES, SimulatedNode},
     simulated_network::SimulatedNetwork,
+    simulated_recording::{RecordingModel, SimulatedRecorder},
 };
 
 /// The time between two scrapes of a target.
@@ -31,6 +32,7 @@ const INBOX: usize = 256;
 /// A running aggregator.
 pub(crate) struct SimulatedAggregator {
     engine: Engine,
+    recorder: SimulatedRecorder,
     writer: PersistWriter,
     clock: ClockFn,
     bug: Option<DeliberateBug>,
@@ -57,21 +59,26 @@ impl SimulatedAggregator {
     pub(crate) fn start(
         disk: &SimulatedDisk,
         network: &SimulatedNetwork,
+        recording: &RecordingModel,
         ahead_ms: i64,
         bug: Option<DeliberateBug>,
-    ) -> Result<Self, StateStoreError> {
+    ) -> Result<Self, String> {
         let (anchor, begun) = (UnixMs((network.now().0 + ahead_ms).max(0)), Instant::now());
         let clock: ClockFn = Arc::new(move || anchor + begun.elapsed());
-        let mut store = StateStore::open_on_disk(Arc::new(disk.clone()), Path::new("state"))?;
+        let mut store = StateStore::open_on_disk(Arc::new(disk.clone()), Path::new(STATE))
+            .map_err(|error| error.to_string())?;
         let state = match bug {
             Some(DeliberateBug::ForgetsState) => PersistedState::default(),
-            _ => load_from_store(&mut store, anchor)?,
+            _ => load_from_store(&mut store, anchor).map_err(|error| error.to_string())?,
         };
+        let (recorder, simulated) =
+            recording.start_recorder(disk).map_err(|error| error.to_string())?;
         let options =
             EngineOptions { period: PERIOD, says_usual: true, ..EngineOptions::default() };
         let mut engine = Engine::from_persisted(options, state);
         engine.run_tick(anchor);
         let (inbox, deliveries) = mpsc::channel(INBOX);
+        let inbox = spawn_recording_inbox(recorder, inbox, clock.clone());
         let on: Arc<dyn Network> = Arc::new(network.clone());
         let manager = spawn_manager_on_network(
             scrape_plan(),
@@ -83,6 +90,7 @@ impl SimulatedAggregator {
         let writer = PersistWriter::new(store);
         let mut started = Self {
             engine,
+            recorder: simulated,
             writer,
             clock,
             bug,
@@ -95,9 +103,15 @@ impl SimulatedAggregator {
         Ok(started)
     }
 
-    /// Takes the deliveries of the time since the last tick, and ticks.
-    pub(crate) fn tick(&mut self) {
+    /// Takes the deliveries of the time since the last tick, ticks, and lets the recorder write; returns what does not hold
+    /// of the recording.
+    pub(crate) fn tick(
+        &mut self,
+        disk: &SimulatedDisk,
+        recording: &mut RecordingModel,
+    ) -> Vec<String> {
         while let Ok(mut delivery) = self.deliveries.try_recv() {
+            recording.note_given(&mut self.recorder, &delivery);
             self.batches += u64::from(matches!(delivery, Delivery::Batch(_)));
             match self.bug {
                 Some(DeliberateBug::LosesResults)
@@ -115,6 +129,7 @@ impl SimulatedAggregator {
         let late =
             if self.bug == Some(DeliberateBug::StaleAnswers) { PERIOD } else { Duration::ZERO };
         self.engine.run_tick((self.clock)() - late);
+        recording.write(&mut self.recorder, disk)
     }
 
     /// Ingests a page a second time.

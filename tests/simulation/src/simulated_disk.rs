@@ -9,9 +9,15 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use gaunt_engine::disk::Disk;
+use gaunt_schema::{
+    UnixMs,
+    disk::{Disk, DiskFile},
+};
 
 use crate::{deliberate_bug::DeliberateBug, seeded_random::SeededRandom};
+
+/// So many operations that all fail.
+pub(crate) const ALL: u64 = u64::MAX;
 
 /// The disk of one machine; clones are the same disk.
 #[derive(Clone, Debug, Default)]
@@ -23,8 +29,8 @@ struct DiskState {
     names: BTreeMap<PathBuf, usize>,
     safe_names: BTreeMap<PathBuf, usize>,
     files: Vec<SimulatedFile>,
-    /// Operations until one fails, and whether all after it fail too, as if the process ended there.
-    fails_in: Option<(u64, bool)>,
+    /// Operations until one fails, and how many fail from then on; all of them are as if the process ended there.
+    fails_in: Option<(u64, u64)>,
     operations: u64,
     failed: u64,
     locked: bool,
@@ -65,9 +71,9 @@ impl SimulatedDisk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes an operation fail after so many others; `for_good` if all after it fail too.
-    pub(crate) fn fail_in(&self, operations: u64, for_good: bool) {
-        self.state().fails_in = Some((operations, for_good));
+    /// Makes so many operations fail after `operations` others; [`ALL`] if all fail from then on.
+    pub(crate) fn fail_in(&self, operations: u64, count: u64) {
+        self.state().fails_in = Some((operations, count));
     }
 
     /// Ends all failures.
@@ -77,7 +83,7 @@ impl SimulatedDisk {
 
     /// Whether all operations fail from now on.
     pub(crate) fn is_gone(&self) -> bool {
-        self.state().fails_in == Some((0, true))
+        self.state().fails_in == Some((0, ALL))
     }
 
     /// The number of failed operations so far.
@@ -85,9 +91,19 @@ impl SimulatedDisk {
         self.state().failed
     }
 
-    /// The number of files.
-    pub(crate) fn file_count(&self) -> usize {
-        self.state().names.len()
+    /// The files of a folder, sorted, and their bytes.
+    pub(crate) fn files_of(&self, folder: &str) -> (Vec<PathBuf>, u64) {
+        let state = self.state();
+        let files = state.names.iter().filter(|(path, _)| path.parent() == Some(folder.as_ref()));
+        let bytes = files.clone().map(|(_, file)| state.files[*file].content.len() as u64).sum();
+        (files.map(|(path, _)| path.clone()).collect(), bytes)
+    }
+
+    /// The content of a file; empty if it does not exist.
+    pub(crate) fn content_of(&self, path: &Path) -> Vec<u8> {
+        let mut state = self.state();
+        let file = state.find_file(path);
+        file.map(|file| state.files[file].content.clone()).unwrap_or_default()
     }
 
     /// Loses the power: of what was not synchronised any part may survive.
@@ -124,9 +140,12 @@ impl DiskState {
     fn begin_operation(&mut self) -> io::Result<()> {
         self.operations += 1;
         match &mut self.fails_in {
-            Some((0, for_good)) => {
-                if !*for_good {
-                    self.fails_in = None;
+            Some((0, count)) => {
+                if *count != ALL {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.fails_in = None;
+                    }
                 }
                 self.failed += 1;
                 // An error of the disk, or none of its space left.
@@ -144,6 +163,14 @@ impl DiskState {
     fn find_file(&mut self, path: &Path) -> io::Result<usize> {
         self.names.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
+
+    /// A new file without content under this name.
+    fn add_file(&mut self, path: &Path) -> usize {
+        self.files.push(SimulatedFile::default());
+        let file = self.files.len() - 1;
+        self.names.insert(path.to_owned(), file);
+        file
+    }
 }
 
 impl Disk for SimulatedDisk {
@@ -154,6 +181,17 @@ impl Disk for SimulatedDisk {
     fn lock_folder(&self, _: &Path) -> io::Result<Option<Box<dyn fmt::Debug + Send + Sync>>> {
         let was_locked = std::mem::replace(&mut self.state().locked, true);
         Ok((!was_locked).then(|| Box::new(FolderLock(self.clone())) as Box<_>))
+    }
+
+    fn list_files(&self, folder: &Path) -> io::Result<Vec<DiskFile>> {
+        let state = self.state();
+        let files = state.names.iter().filter(|(path, _)| path.parent() == Some(folder));
+        let files = files.map(|(path, file)| DiskFile {
+            path: path.clone(),
+            bytes: state.files[*file].content.len() as u64,
+            modified: UnixMs(0),
+        });
+        Ok(files.collect())
     }
 
     fn read_file(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
@@ -175,16 +213,36 @@ impl Disk for SimulatedDisk {
         let result = state.begin_operation();
         // A write that fails has written a part.
         let written = if result.is_ok() { bytes.len() } else { bytes.len() / 2 };
-        let file = if let Some(file) = state.names.get(path) {
-            *file
-        } else {
-            state.files.push(SimulatedFile::default());
-            let file = state.files.len() - 1;
-            state.names.insert(path.to_owned(), file);
-            file
-        };
+        let file = state.find_file(path).unwrap_or_else(|_| state.add_file(path));
         state.files[file].content = bytes[..written].to_vec();
         result
+    }
+
+    fn create_file(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.begin_operation()?;
+        if state.names.contains_key(path) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        state.add_file(path);
+        Ok(())
+    }
+
+    fn append_file(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        let result = state.begin_operation();
+        let written = if result.is_ok() { bytes.len() } else { bytes.len() / 2 };
+        let file = state.find_file(path)?;
+        state.files[file].content.extend_from_slice(&bytes[..written]);
+        result
+    }
+
+    fn truncate_file(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        let mut state = self.state();
+        state.begin_operation()?;
+        let file = state.find_file(path)?;
+        state.files[file].content.truncate(bytes as usize);
+        Ok(())
     }
 
     fn sync_file(&self, path: &Path) -> io::Result<()> {
@@ -278,14 +336,21 @@ mod tests {
     #[test]
     fn operations_fail_where_they_are_told_to() {
         let (disk, path) = (SimulatedDisk::default(), PathBuf::from("state"));
-        disk.fail_in(1, false);
+        disk.fail_in(1, 1);
         disk.write_file(&path, b"1").unwrap();
         assert!(disk.sync_file(&path).is_err() && disk.sync_file(&path).is_ok());
-        disk.fail_in(0, true);
+        disk.fail_in(0, ALL);
         assert!(disk.write_file(&path, b"1234").is_err() && disk.is_gone());
         assert_eq!(disk.read_file(&path, 9).unwrap(), b"12");
         disk.repair();
         assert!(disk.write_file(&path, b"1").is_ok());
         assert_eq!(disk.failure_count(), 2);
+        disk.create_file(Path::new("log")).unwrap();
+        disk.fail_in(1, 2);
+        assert!(disk.append_file(Path::new("log"), b"12").is_ok());
+        assert!(disk.append_file(Path::new("log"), b"34").is_err());
+        assert!(disk.truncate_file(Path::new("log"), 2).is_err());
+        assert_eq!(disk.content_of(Path::new("log")), b"123");
+        assert!(disk.truncate_file(Path::new("log"), 2).is_ok());
     }
 }

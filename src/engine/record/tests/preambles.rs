@@ -11,6 +11,7 @@ use super::{
     },
     PERIOD, START, fleet_deliveries, record_all, recorder_options,
 };
+use crate::system_disk::system_disk;
 
 #[test]
 fn follower_begins_with_the_current_preamble_and_not_the_first() {
@@ -100,7 +101,7 @@ fn segment_begins_with_a_current_preamble_and_not_an_older_one() {
     }
     wait_asked(&follow);
     assert!(
-        segment_ring::segments_in(folder.path()).unwrap().is_empty(),
+        segment_ring::segments_in(&*system_disk(), folder.path()).unwrap().is_empty(),
         "it waits for the answer"
     );
     follow.answer_preamble(UnixMs(START.0 + 11_000), Some(saying("now")));
@@ -125,7 +126,7 @@ fn damaged_preamble_is_reported_and_everything_else_is_read() {
         recorder.record_delivery(*at, delivery);
     }
     drop(recorder);
-    let path = segment_ring::segments_in(folder.path()).unwrap().pop().unwrap();
+    let path = segment_ring::segments_in(&*system_disk(), folder.path()).unwrap().pop().unwrap().path;
     let whole = fs::read(&path).unwrap();
     let (at, length) = {
         let segment = decode_segment(&whole).unwrap();
