@@ -8,9 +8,9 @@
 //! topology and the jobs, so that the oldest segment can be removed at any time. The second is a preamble, the engine's
 //! state at the start of the segment: findings and baselines, as JSON with a version, and the retained history points,
 //! all at most 16 MiB and a quarter of a segment. It is requested at that moment, and the segment waits up to ten
-//! seconds for it. Another one follows once a minute, without points. A reader skips entries of an unknown kind. An
-//! entry is its kind, the length of its JSON head, the length of its body, and both; the body of a page is text as on
-//! the wire.
+//! seconds for it. Another one follows once a minute, without points. A segment is safe from a loss of power once the
+//! next one begins. A reader skips entries of an unknown kind. An entry is its kind, the length of its JSON head, the
+//! length of its body, and both; the body of a page is text as on the wire.
 
 use std::{io, path::PathBuf, time::Duration};
 

@@ -71,10 +71,7 @@ impl SegmentRing {
     /// Writes a block, to a new segment if one begins. After a failure nothing of the block remains.
     pub(super) fn write_block(&mut self, block: &[u8], at: UnixMs, begin: bool) -> io::Result<()> {
         if begin {
-            if let Some(done) = self.open.take() {
-                // Data is safe from a power loss now; it was always safe from a kill.
-                drop(self.disk.sync_file(&done.path));
-            }
+            self.open = None;
             self.disk.create_folder(&self.options.folder)?;
             self.remove_oldest(block.len() as u64, at)?;
             self.open = Some(self.create_segment(at)?);
@@ -98,6 +95,11 @@ impl SegmentRing {
         let period_ms = segment::to_header_millis(self.options.period);
         // Its name is the newest, so that it is read last and removed last, also after the clock was set back.
         let newest = segments_in(&*self.disk, &self.options.folder)?.pop();
+        if let Some(complete) = &newest {
+            // It is safe from a power loss now, also where a write failed or the process was killed; it was always safe from
+            // a kill.
+            drop(self.disk.sync_file(&complete.path));
+        }
         let newest = newest.and_then(|newest| start_of(&newest.path));
         let mut name = at.0.max(0).max(newest.map_or(0, |newest| newest.0.saturating_add(1)));
         loop {
