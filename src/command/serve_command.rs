@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Du
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
-    task::JoinSet,
+    task::{JoinSet, spawn_blocking},
 };
 
 use super::{
@@ -21,8 +21,8 @@ use crate::{
     serve::{self, AggregatorServer, RoleOptions},
 };
 use gaunt_api::{AlertList, StoreLine, peer_exchange::PeerAlertSet};
+use gaunt_engine::system_disk::system_disk;
 use gaunt_node::web_access::{WebAccess, describe_open_address};
-use gaunt_scrape::read_in_time;
 use gaunt_store::{StoreOptions, StoreStatus, StoreWriter};
 
 /// Listen address, access and persistence of the aggregator.
@@ -207,7 +207,7 @@ fn start_store(
 ) -> anyhow::Result<(AggregatorServer, JoinSet<()>)> {
     let mut tasks = JoinSet::new();
     let Some(options) = options else { return Ok((server, tasks)) };
-    let writer = StoreWriter::start_thread(options)?;
+    let writer = StoreWriter::start_thread(options, system_disk())?;
     let server = server.with_store(writer.watch_status());
     tasks.spawn(forward_status(writer.watch_status(), lines));
     tasks.spawn(serve::write_to_store(source.clone(), writer));
@@ -251,7 +251,8 @@ async fn reload_settings(
         roles.check_files()?;
         anyhow::Ok((scraping, roles))
     };
-    let reloaded = read_in_time(read).await.map_err(anyhow::Error::from).flatten();
+    // Each file that it reads has a deadline of its own, whose error names it.
+    let reloaded = spawn_blocking(read).await.map_err(anyhow::Error::from).flatten();
     let reloaded = reloaded.and_then(|(scraping, roles)| {
         scraping.plan.check_lists()?;
         anyhow::ensure!(!is_scraping || !scraping.plan.is_empty(), "no targets");

@@ -5,17 +5,16 @@
 
 use std::{
     collections::VecDeque,
-    fs,
-    io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use gaunt_schema::UnixMs;
+use gaunt_schema::{UnixMs, disk::Disk};
 
 use crate::{
     request_batch::RequestBatch,
-    window_file::{FILE_MODE, WindowFile, WindowRecord, read_window},
+    window_file::{WindowFile, WindowRecord, read_window},
 };
 
 /// The most requests: at one a minute 69 days.
@@ -26,9 +25,6 @@ const MAX_MEMORY: u64 = 64 << 20;
 
 /// The largest file that is read.
 const MAX_FILE: u64 = 64 << 20;
-
-/// The mode of the folder: its files tell names of jobs, users and nodes.
-const FOLDER_MODE: u32 = 0o700;
 
 /// First bytes of a file.
 const MAGIC: &[u8; 4] = b"GRW1";
@@ -57,6 +53,8 @@ struct WaitingRequest {
     bytes: u64,
     samples: u32,
     oldest: UnixMs,
+    /// The file of its window, which is removed with it: not all requests of the window could be written.
+    window: Option<PathBuf>,
 }
 
 /// Samples that were given up, by reason.
@@ -69,8 +67,9 @@ pub(crate) struct BacklogLoss {
 }
 
 /// Requests that wait.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Backlog {
+    disk: Arc<dyn Disk>,
     folder: Option<PathBuf>,
     max_bytes: u64,
     waiting: VecDeque<WaitingRequest>,
@@ -89,11 +88,27 @@ pub(crate) struct Backlog {
 
 impl Backlog {
     /// A backlog in this folder, which is created, or in memory. Requests of an earlier run come first.
-    pub(crate) fn open(folder: Option<PathBuf>, max_bytes: u64) -> io::Result<Self> {
-        let mut backlog = Self { folder, max_bytes, ..Self::default() };
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        folder: Option<PathBuf>,
+        max_bytes: u64,
+    ) -> io::Result<Self> {
+        let mut backlog = Self {
+            disk,
+            folder,
+            max_bytes,
+            waiting: VecDeque::new(),
+            bytes: 0,
+            memory_bytes: 0,
+            next_number: 0,
+            next_id: 0,
+            window: None,
+            is_window_cut: false,
+            loss: BacklogLoss::default(),
+            failure: None,
+        };
         if let Some(folder) = backlog.folder.clone() {
-            // An existing folder keeps its mode, which is the operator's choice.
-            fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&folder)?;
+            backlog.disk.create_folder(&folder)?;
             backlog.load_folder(&folder)?;
         }
         Ok(backlog)
@@ -102,13 +117,14 @@ impl Backlog {
     /// Reads the files of an earlier run. Its windows become requests.
     fn load_folder(&mut self, folder: &Path) -> io::Result<()> {
         let (mut requests, mut windows) = (Vec::new(), Vec::new());
-        for entry in fs::read_dir(folder)? {
-            let path = entry?.path();
+        let disk = self.disk.clone();
+        for file in disk.list_files(folder)? {
+            let path = file.path;
             let number = file_number(&path);
             match (path.extension().and_then(|ending| ending.to_str()), number) {
                 (Some(REQUEST), Some(number)) => requests.push((number, path)),
                 (Some(WINDOW), Some(number)) => windows.push((number, path)),
-                (Some("tmp"), _) => remove_file(&path),
+                (Some("tmp"), _) => remove_file(&*disk, &path),
                 _ => continue,
             }
             self.next_number = self.next_number.max(number.map_or(0, |number| number + 1));
@@ -117,31 +133,30 @@ impl Backlog {
         windows.sort();
         let mut restored = Vec::new();
         for (number, path) in windows {
-            match read_window(&path) {
+            match read_window(&*disk, &path) {
                 Ok(batches) => {
                     // It is removed when all its requests are kept: those that are there were not sent.
                     if !batches.is_empty() {
                         for (_, file) in requests.extract_if(.., |(other, _)| *other == number) {
-                            remove_file(&file);
+                            remove_file(&*disk, &file);
                         }
                     }
                     restored.push((number, path, batches));
                 }
-                Err(error) => discard_damaged(&path, &error),
+                Err(error) => discard_damaged(&*disk, &path, &error),
             }
         }
         for (_, path) in requests {
-            match read_batch(&path) {
+            match read_batch(&*disk, &path) {
                 Ok(batch) => {
                     let bytes = (batch.body.len() + HEADER) as u64;
                     self.push_waiting(RequestPlace::File(path), bytes, &batch);
                 }
-                Err(error) => discard_damaged(&path, &error),
+                Err(error) => discard_damaged(&*disk, &path, &error),
             }
         }
         for (number, path, batches) in restored {
-            self.push_numbered(number, batches);
-            remove_file(&path);
+            self.push_numbered(number, batches, Some(path));
         }
         self.enforce_limits();
         Ok(())
@@ -156,12 +171,12 @@ impl Backlog {
     pub(crate) fn keep_step(&mut self, record: WindowRecord) {
         let Some(folder) = self.folder.clone().filter(|_| !self.is_window_cut) else { return };
         let kept = if let Some((_, window)) = &mut self.window {
-            window.append_record(record)
+            window.append_record(&*self.disk, record)
         } else {
             let number = self.take_number();
             let path = folder.join(format!("{number:012}.{WINDOW}"));
-            WindowFile::create(path).and_then(|mut window| {
-                let appended = window.append_record(record);
+            WindowFile::create(&*self.disk, path).and_then(|window| {
+                let appended = window.append_record(&*self.disk, record);
                 self.window = Some((number, window));
                 appended
             })
@@ -172,29 +187,28 @@ impl Backlog {
         }
     }
 
-    /// Adds the requests of a full window, and removes its file. Gives up the oldest beyond the limits.
+    /// Adds the requests of a full window. Gives up the oldest beyond the limits.
     pub(crate) fn push_window(&mut self, batches: Vec<RequestBatch>) {
         let window = self.window.take();
         let number = window.as_ref().map(|(number, _)| *number);
         let number = number.unwrap_or_else(|| self.take_number());
-        self.push_numbered(number, batches);
+        self.push_numbered(number, batches, window.map(|(_, window)| window.into_path()));
         self.is_window_cut = false;
-        if let Some((_, window)) = window {
-            remove_file(window.path());
-        }
     }
 
     /// Adds other requests. Gives up the oldest beyond the limits.
     pub(crate) fn push_requests(&mut self, batches: Vec<RequestBatch>) {
         let number = self.take_number();
-        self.push_numbered(number, batches);
+        self.push_numbered(number, batches, None);
     }
 
-    fn push_numbered(&mut self, number: u64, batches: Vec<RequestBatch>) {
+    /// Adds requests, and removes the file of their window. If they cannot be written, it is kept until they are sent.
+    fn push_numbered(&mut self, number: u64, batches: Vec<RequestBatch>, window: Option<PathBuf>) {
+        let mut is_kept = true;
         for (part, batch) in batches.into_iter().enumerate() {
             let file = self.folder.clone().and_then(|folder| {
                 let path = folder.join(format!("{number:012}-{part:04}.{REQUEST}"));
-                match write_batch(&path, &batch) {
+                match write_batch(&*self.disk, &path, &batch) {
                     Ok(()) => {
                         self.failure = None;
                         Some(path)
@@ -208,8 +222,16 @@ impl Backlog {
             let bytes = (batch.body.len() + HEADER) as u64;
             let (samples, oldest, newest) = (batch.samples, batch.oldest, batch.newest);
             let header = RequestBatch { body: Vec::new(), samples, oldest, newest };
+            is_kept &= file.is_some();
             let place = file.map_or_else(|| RequestPlace::Memory(batch.body), RequestPlace::File);
             self.push_waiting(place, bytes, &header);
+        }
+        // The names are safe before the window's file is removed. A folder that cannot be synchronised was written to.
+        drop(self.folder.as_ref().map(|folder| self.disk.sync_folder(folder)));
+        match (window, self.waiting.back_mut()) {
+            (Some(window), Some(last)) if !is_kept => last.window = Some(window),
+            (Some(window), _) => remove_file(&*self.disk, &window),
+            (None, _) => {}
         }
         self.enforce_limits();
     }
@@ -220,7 +242,8 @@ impl Backlog {
             self.memory_bytes += bytes;
         }
         let (samples, oldest) = (batch.samples, batch.oldest);
-        self.waiting.push_back(WaitingRequest { id: self.next_id, place, bytes, samples, oldest });
+        let (id, window) = (self.next_id, None);
+        self.waiting.push_back(WaitingRequest { id, place, bytes, samples, oldest, window });
         self.next_id += 1;
     }
 
@@ -253,10 +276,10 @@ impl Backlog {
             let (id, samples) = (oldest.id, oldest.samples);
             match &oldest.place {
                 RequestPlace::Memory(body) => return Some((id, body.clone())),
-                RequestPlace::File(path) => match read_batch(path) {
+                RequestPlace::File(path) => match read_batch(&*self.disk, path) {
                     Ok(batch) => return Some((id, batch.body)),
                     Err(error) => {
-                        discard_damaged(path, &error);
+                        discard_damaged(&*self.disk, path, &error);
                         self.loss.damaged += u64::from(samples);
                         self.remove_oldest();
                     }
@@ -275,8 +298,11 @@ impl Backlog {
         let request = self.waiting.pop_front()?;
         self.bytes -= request.bytes;
         match request.place {
-            RequestPlace::File(path) => remove_file(&path),
+            RequestPlace::File(path) => remove_file(&*self.disk, &path),
             RequestPlace::Memory(_) => self.memory_bytes -= request.bytes,
+        }
+        if let Some(window) = request.window {
+            remove_file(&*self.disk, &window);
         }
         Some(request.samples)
     }
@@ -313,14 +339,14 @@ fn file_number(path: &Path) -> Option<u64> {
 }
 
 /// Removes a damaged file.
-fn discard_damaged(path: &Path, error: &io::Error) {
+fn discard_damaged(disk: &dyn Disk, path: &Path, error: &io::Error) {
     tracing::warn!(file = %path.display(), %error, "dropping a damaged file of the store's backlog");
-    remove_file(path);
+    remove_file(disk, path);
 }
 
 /// Removes a file; one that is already gone is fine.
-fn remove_file(path: &Path) {
-    if let Err(error) = fs::remove_file(path)
+fn remove_file(disk: &dyn Disk, path: &Path) {
+    if let Err(error) = disk.remove_file(path)
         && error.kind() != io::ErrorKind::NotFound
     {
         tracing::warn!(file = %path.display(), %error, "cannot remove a file of the store's backlog");
@@ -328,7 +354,7 @@ fn remove_file(path: &Path) {
 }
 
 /// Writes a request whole: a file that is cut short has another name, or another checksum.
-fn write_batch(path: &Path, batch: &RequestBatch) -> io::Result<()> {
+fn write_batch(disk: &dyn Disk, path: &Path, batch: &RequestBatch) -> io::Result<()> {
     let mut rest = Vec::with_capacity(batch.body.len() + HEADER);
     rest.extend_from_slice(&batch.samples.to_le_bytes());
     rest.extend_from_slice(&batch.oldest.0.to_le_bytes());
@@ -336,20 +362,17 @@ fn write_batch(path: &Path, batch: &RequestBatch) -> io::Result<()> {
     rest.extend_from_slice(&batch.body);
     let checksum = crc32fast::hash(&rest).to_le_bytes();
     let temporary = path.with_extension("tmp");
-    remove_file(&temporary);
+    remove_file(disk, &temporary);
     // A file or link in its place is an error: its mode, or where it leads, would be another's choice.
-    let mut file =
-        fs::OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
-    file.write_all(&[MAGIC.as_slice(), &checksum, &rest].concat())?;
-    fs::rename(temporary, path)
+    disk.create_file(&temporary)?;
+    disk.append_file(&temporary, &[MAGIC.as_slice(), &checksum, &rest].concat())?;
+    disk.sync_file(&temporary)?;
+    disk.rename_file(&temporary, path)
 }
 
-fn read_batch(path: &Path) -> io::Result<RequestBatch> {
+fn read_batch(disk: &dyn Disk, path: &Path) -> io::Result<RequestBatch> {
     let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
-    if fs::metadata(path)?.len() > MAX_FILE {
-        return Err(invalid("it is larger than any request"));
-    }
-    let file = fs::read(path)?;
+    let file = disk.read_file(path, MAX_FILE)?;
     let (Some((magic, rest)), true) = (file.split_first_chunk::<4>(), file.len() >= HEADER) else {
         return Err(invalid("it is cut short"));
     };

@@ -21,6 +21,7 @@ mod window_file;
 mod write_request;
 mod write_request_decoder;
 
+pub use remote_write::{PendingOutcome, StoreClient, WriteOutcome};
 pub use store_status::StoreStatus;
 pub use store_step::{StoreStep, StoreStepOutput};
 pub use store_writer::StoreWriter;

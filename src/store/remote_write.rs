@@ -1,6 +1,6 @@
 //! Remote write client: posts one request, and what its answer means.
 
-use std::time::Duration;
+use std::{pin::Pin, time::Duration};
 
 use gaunt_schema::plain_error;
 use gaunt_scrape::{CredentialState, HttpClient};
@@ -28,7 +28,7 @@ const MAX_SHOWN: usize = 200;
 
 /// What the answer to a request means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum WriteOutcome {
+pub enum WriteOutcome {
     /// The store has it.
     Accepted,
     /// Another replica of a pair writes at present; the store does not keep ours.
@@ -37,6 +37,18 @@ pub(crate) enum WriteOutcome {
     Refused(u16, String),
     /// It is to be sent again: the pause that the store demands, if any, and why.
     Retry(Option<Duration>, String),
+}
+
+/// The outcome of a request, once it is known.
+pub type PendingOutcome = Pin<Box<dyn Future<Output = WriteOutcome> + Send>>;
+
+/// Posts requests to a store.
+pub trait StoreClient: Send {
+    /// The address of the store for display.
+    fn shown_address(&self) -> String;
+
+    /// Begins to post a request, or says why it cannot be sent now.
+    fn post_request(&mut self, body: Vec<u8>) -> Result<PendingOutcome, String>;
 }
 
 /// Posts requests to one store.
@@ -75,24 +87,25 @@ impl RemoteWriteClient {
         Self { url, deadline, client: HttpClient::new(credentials, headers, Some(deadline)) }
     }
 
-    /// The time for one request with its answer.
-    pub(crate) fn deadline(&self) -> Duration {
-        self.deadline
+}
+
+impl StoreClient for RemoteWriteClient {
+    fn shown_address(&self) -> String {
+        let mut shown = self.url.clone();
+        // Parameters may hold a tenant's token.
+        shown.set_query(None);
+        shown.into()
     }
 
-    /// The client with the present credentials; new ones require new connections.
-    pub(crate) fn prepare_client(&mut self) -> Result<Client, String> {
-        self.client.current().cloned()
-    }
-
-    /// The address.
-    pub(crate) fn url(&self) -> &Url {
-        &self.url
+    fn post_request(&mut self, body: Vec<u8>) -> Result<PendingOutcome, String> {
+        // New credentials require new connections.
+        let client = self.client.current()?.clone();
+        Ok(Box::pin(send_request((client, self.url.clone()), self.deadline, body)))
     }
 }
 
 /// Posts one request.
-pub(crate) async fn post_request(
+async fn send_request(
     (client, url): (Client, Url),
     deadline: Duration,
     body: Vec<u8>,

@@ -1,6 +1,6 @@
 //! Store thread: keeps steps and requests on disk, and posts requests one after the other with backoff.
 
-use std::{future::pending, pin::Pin, time::Duration};
+use std::{future::pending, time::Duration};
 
 use gaunt_schema::SanitizedText;
 use gaunt_scrape::ServerAccess;
@@ -14,7 +14,7 @@ use tokio::{
 use crate::{
     StoreStatus,
     backlog::Backlog,
-    remote_write::{DEADLINE, RemoteWriteClient, WriteOutcome, post_request},
+    remote_write::{DEADLINE, PendingOutcome, RemoteWriteClient, StoreClient, WriteOutcome},
     store_step::StepOutput,
 };
 
@@ -25,9 +25,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// A request that is being posted: its id and length, and its answer.
-type PostedRequest = (u64, u64, Pin<Box<dyn Future<Output = WriteOutcome> + Send>>);
+type PostedRequest = (u64, u64, PendingOutcome);
 
-/// Runs until the sender of steps is dropped. What waits then stays in the folder.
+/// Posts by HTTP with these credentials, which are read again when they change.
 pub(crate) async fn run(
     (url, headers): (Url, HeaderMap),
     access: ServerAccess,
@@ -38,12 +38,22 @@ pub(crate) async fn run(
     let mut credential_tasks = JoinSet::new();
     let credentials = access.watch_credentials(&mut credential_tasks).await;
     let client = RemoteWriteClient::new(url, headers, credentials, DEADLINE);
+    run_with_client(Box::new(client), backlog, steps, status_sender).await;
+}
+
+/// Runs until the sender of steps is dropped. What waits then stays in the folder.
+pub(crate) async fn run_with_client(
+    client: Box<dyn StoreClient>,
+    backlog: Backlog,
+    steps: mpsc::Receiver<StepOutput>,
+    status_sender: watch::Sender<StoreStatus>,
+) {
     StoreThread::new(client, backlog, FIRST_PAUSE).run(steps, status_sender).await;
 }
 
 /// State of the thread.
 struct StoreThread {
-    client: RemoteWriteClient,
+    client: Box<dyn StoreClient>,
     backlog: Backlog,
     status: StoreStatus,
     failures: u32,
@@ -54,12 +64,9 @@ struct StoreThread {
 }
 
 impl StoreThread {
-    fn new(client: RemoteWriteClient, backlog: Backlog, first_pause: Duration) -> Self {
-        let mut shown = client.url().clone();
-        // Parameters may hold a tenant's token.
-        shown.set_query(None);
-        let status =
-            StoreStatus { address: SanitizedText::new(shown.as_str()), ..StoreStatus::default() };
+    fn new(client: Box<dyn StoreClient>, backlog: Backlog, first_pause: Duration) -> Self {
+        let address = SanitizedText::new(&client.shown_address());
+        let status = StoreStatus { address, ..StoreStatus::default() };
         Self {
             client,
             backlog,
@@ -123,16 +130,10 @@ impl StoreThread {
 
     /// Begins to post the oldest request.
     fn post_oldest(&mut self) -> Option<PostedRequest> {
-        if self.backlog.is_empty() {
-            return None;
-        }
-        match self.client.prepare_client() {
-            Ok(client) => {
-                let (id, body) = self.backlog.read_oldest()?;
-                let bytes = body.len() as u64;
-                let (url, deadline) = (self.client.url().clone(), self.client.deadline());
-                Some((id, bytes, Box::pin(post_request((client, url), deadline, body))))
-            }
+        let (id, body) = self.backlog.read_oldest()?;
+        let bytes = body.len() as u64;
+        match self.client.post_request(body) {
+            Ok(outcome) => Some((id, bytes, outcome)),
             Err(why) => {
                 self.back_off(None, &why);
                 None

@@ -1,12 +1,12 @@
 //! Store writer: starts the thread, and hands it one step for each instant of the grid.
 
-use std::{thread, time::Duration};
+use std::{sync::Arc, thread, time::Duration};
 
-use gaunt_schema::UnixMs;
+use gaunt_schema::{UnixMs, disk::Disk};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    StoreError, StoreLevel, StoreOptions, StoreStatus, StoreStep, StoreStepOutput,
+    StoreClient, StoreError, StoreLevel, StoreOptions, StoreStatus, StoreStep, StoreStepOutput,
     backlog::Backlog,
     remote_write::{parse_store_url, tenant_headers},
     series_window::{STEPS, SeriesWindow},
@@ -56,18 +56,11 @@ impl StoreWriter {
         parse_store_url(&options.url).map(drop)
     }
 
-    /// Opens the backlog and starts the thread.
-    pub fn start_thread(options: StoreOptions) -> Result<Self, StoreError> {
+    /// Opens the backlog on this disk and starts the thread.
+    pub fn start_thread(options: StoreOptions, disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
         let url = parse_store_url(&options.url)?;
         let headers = tenant_headers(options.tenant.as_ref())?;
-        let folder = options.backlog_folder.clone();
-        let backlog = Backlog::open(folder, options.backlog_bytes).map_err(|why| {
-            StoreError::Backlog { path: options.backlog_folder.clone().unwrap_or_default(), why }
-        })?;
-        let (steps, step_receiver) = mpsc::channel(MAX_STEPS);
-        let (status_sender, status) = watch::channel(StoreStatus::default());
-        let mut labels = vec![("cluster".to_owned(), options.cluster.to_string())];
-        labels.extend(options.replica_label.map(|label| (label, options.replica)));
+        let (writer, backlog, step_receiver, status_sender) = Self::open_backlog(&options, disk)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -84,7 +77,36 @@ impl StoreWriter {
             runtime.shutdown_background();
         };
         thread::Builder::new().name("store".to_owned()).spawn(run).map_err(StoreError::Thread)?;
-        Ok(Self {
+        Ok(writer)
+    }
+
+    /// Opens the backlog on this disk; the second value does the work of the thread with another client, until the writer is
+    /// dropped.
+    pub fn open_with_client(
+        options: &StoreOptions,
+        disk: Arc<dyn Disk>,
+        client: Box<dyn StoreClient>,
+    ) -> Result<(Self, impl Future<Output = ()> + Send + use<>), StoreError> {
+        let (writer, backlog, steps, status) = Self::open_backlog(options, disk)?;
+        Ok((writer, store_thread::run_with_client(client, backlog, steps, status)))
+    }
+
+    /// Opens the backlog; returns it with the thread's ends of the channels.
+    fn open_backlog(
+        options: &StoreOptions,
+        disk: Arc<dyn Disk>,
+    ) -> Result<(Self, Backlog, mpsc::Receiver<StepOutput>, watch::Sender<StoreStatus>), StoreError>
+    {
+        let folder = options.backlog_folder.clone();
+        let backlog = Backlog::open(disk, folder, options.backlog_bytes).map_err(|why| {
+            StoreError::Backlog { path: options.backlog_folder.clone().unwrap_or_default(), why }
+        })?;
+        let (steps, step_receiver) = mpsc::channel(MAX_STEPS);
+        let (status_sender, status) = watch::channel(StoreStatus::default());
+        let mut labels = vec![("cluster".to_owned(), options.cluster.to_string())];
+        let replica = options.replica_label.iter();
+        labels.extend(replica.map(|label| (label.clone(), options.replica.clone())));
+        let writer = Self {
             steps,
             status,
             interval: options.interval,
@@ -96,7 +118,8 @@ impl StoreWriter {
             last_minute: None,
             is_recorded: options.backlog_folder.is_some(),
             skipped: 0,
-        })
+        };
+        Ok((writer, backlog, step_receiver, status_sender))
     }
 
     /// State of the writer, updated with each step and answer.

@@ -3,21 +3,16 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
-    io::{self, Read as _, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    io,
     path::{Path, PathBuf},
 };
 
-use gaunt_schema::UnixMs;
+use gaunt_schema::{UnixMs, disk::Disk};
 
 use crate::{
     request_batch::{RequestBatch, RequestSplitter},
     write_request::StoreSample,
 };
-
-/// The mode of a file: it tells names of jobs, users and nodes.
-pub(crate) const FILE_MODE: u32 = 0o600;
 
 /// First bytes of a file.
 const MAGIC: &[u8; 4] = b"GSW1";
@@ -67,26 +62,24 @@ impl WindowRecord {
 #[derive(Debug)]
 pub(crate) struct WindowFile {
     path: PathBuf,
-    file: fs::File,
 }
 
 impl WindowFile {
     /// Creates the file. What is in its place already, a link too, is an error.
-    pub(crate) fn create(path: PathBuf) -> io::Result<Self> {
-        let mut options = fs::OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(FILE_MODE).open(&path)?;
-        file.write_all(MAGIC)?;
-        Ok(Self { path, file })
+    pub(crate) fn create(disk: &dyn Disk, path: PathBuf) -> io::Result<Self> {
+        disk.create_file(&path)?;
+        disk.append_file(&path, MAGIC)?;
+        Ok(Self { path })
     }
 
     /// Appends a step.
-    pub(crate) fn append_record(&mut self, record: WindowRecord) -> io::Result<()> {
-        self.file.write_all(&record.finish())
+    pub(crate) fn append_record(&self, disk: &dyn Disk, record: WindowRecord) -> io::Result<()> {
+        disk.append_file(&self.path, &record.finish())
     }
 
-    /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Ends it; where it is.
+    pub(crate) fn into_path(self) -> PathBuf {
+        self.path
     }
 }
 
@@ -98,13 +91,9 @@ struct ReadSeries {
 }
 
 /// The whole records of a file as requests; a record that is cut short is the step during which the program was killed.
-pub(crate) fn read_window(path: &Path) -> io::Result<Vec<RequestBatch>> {
+pub(crate) fn read_window(disk: &dyn Disk, path: &Path) -> io::Result<Vec<RequestBatch>> {
     let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
-    let mut bytes = Vec::new();
-    fs::File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(invalid("it is larger than any window"));
-    }
+    let bytes = disk.read_file(path, MAX_FILE)?;
     let records = bytes.strip_prefix(MAGIC).ok_or_else(|| invalid("it is no window"))?;
     let (mut series, mut numbers) = (Vec::<ReadSeries>::new(), BTreeMap::new());
     let mut rest = records;
@@ -159,6 +148,10 @@ fn read_record(
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use gaunt_engine::system_disk::system_disk;
+
     use super::*;
     use crate::write_request::{encode_labels, tests::decode_body};
 
@@ -177,7 +170,7 @@ mod tests {
 
     /// Name and instants of each series.
     fn read_names(path: &Path) -> Vec<(String, Vec<i64>)> {
-        let batches = read_window(path).unwrap();
+        let batches = read_window(&*system_disk(), path).unwrap();
         let series = batches.iter().flat_map(|batch| decode_body(&batch.body).series);
         let read = series.map(|it| {
             let instants = it.samples.iter().map(|sample| sample.at).collect();
@@ -190,15 +183,16 @@ mod tests {
     fn steps_are_read_back_and_the_one_that_is_cut_short_is_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("1.window");
-        let mut file = WindowFile::create(path.clone()).unwrap();
-        file.append_record(record(1, &[(0, Some("a")), (1, Some("b"))])).unwrap();
-        file.append_record(record(2, &[(1, None), (2, Some("c")), (7, None)])).unwrap();
+        let disk = &*system_disk();
+        let file = WindowFile::create(disk, path.clone()).unwrap();
+        file.append_record(disk, record(1, &[(0, Some("a")), (1, Some("b"))])).unwrap();
+        file.append_record(disk, record(2, &[(1, None), (2, Some("c")), (7, None)])).unwrap();
         let whole = fs::read(&path).unwrap();
         let expected =
             [("a", vec![1]), ("b", vec![1, 2]), ("c", vec![2])].map(|(n, at)| (n.to_owned(), at));
         assert_eq!(read_names(&path), expected);
         // Another window in the same file begins with labels again.
-        file.append_record(record(3, &[(0, Some("z"))])).unwrap();
+        file.append_record(disk, record(3, &[(0, Some("z"))])).unwrap();
         assert_eq!(read_names(&path).last(), Some(&("z".to_owned(), vec![3])));
         let longer = fs::read(&path).unwrap();
         for end in whole.len()..longer.len() {
@@ -210,7 +204,7 @@ mod tests {
         fs::write(&path, damaged).unwrap();
         assert_eq!(read_names(&path), expected);
         fs::write(&path, "GSW").unwrap();
-        assert!(read_window(&path).is_err());
-        assert!(WindowFile::create(path).is_err(), "a file in its place is another's");
+        assert!(read_window(disk, &path).is_err());
+        assert!(WindowFile::create(disk, path).is_err(), "a file in its place is another's");
     }
 }

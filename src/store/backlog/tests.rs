@@ -1,5 +1,9 @@
 //! Tests of the backlog: restarts, kills, limits, damaged files and a folder that cannot be written.
 
+use std::fs;
+
+use gaunt_engine::system_disk::system_disk;
+
 use super::*;
 use crate::write_request::{encode_labels, tests::decode_body};
 
@@ -25,16 +29,16 @@ fn drain_instants(backlog: &mut Backlog) -> Vec<u8> {
 fn requests_outlive_a_restart_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let path = Some(folder.path().join("backlog"));
-    let mut backlog = Backlog::open(path.clone(), 1 << 20).unwrap();
+    let mut backlog = Backlog::open(system_disk(), path.clone(), 1 << 20).unwrap();
     backlog.push_requests(vec![batch_at(1), batch_at(2)]);
     backlog.push_requests(vec![batch_at(3)]);
     drop(backlog);
-    let mut backlog = Backlog::open(path.clone(), 1 << 20).unwrap();
+    let mut backlog = Backlog::open(system_disk(), path.clone(), 1 << 20).unwrap();
     backlog.push_requests(vec![batch_at(4)]);
     assert_eq!(backlog.oldest_instant(), Some(UnixMs(1)));
     assert_eq!(drain_instants(&mut backlog), [1, 2, 3, 4]);
     assert_eq!((backlog.waiting_bytes(), backlog.is_empty()), (0, true));
-    assert!(Backlog::open(path, 1 << 20).unwrap().is_empty());
+    assert!(Backlog::open(system_disk(), path, 1 << 20).unwrap().is_empty());
 }
 
 fn record_at(at: i64, labels: bool) -> WindowRecord {
@@ -50,7 +54,7 @@ fn record_at(at: i64, labels: bool) -> WindowRecord {
 fn window_of_a_killed_program_becomes_requests() {
     let folder = tempfile::tempdir().unwrap();
     let path = Some(folder.path().to_path_buf());
-    let mut backlog = Backlog::open(path.clone(), 1 << 20).unwrap();
+    let mut backlog = Backlog::open(system_disk(), path.clone(), 1 << 20).unwrap();
     backlog.keep_step(record_at(1, true));
     backlog.push_window(vec![batch_at(2)]);
     backlog.keep_step(record_at(3, true));
@@ -61,11 +65,11 @@ fn window_of_a_killed_program_becomes_requests() {
     // It was killed when only some requests of the window were kept.
     let window = folder.path().join("000000000001.window");
     let kept = fs::read(&window).unwrap();
-    drop(Backlog::open(path.clone(), 1 << 20).unwrap());
+    drop(Backlog::open(system_disk(), path.clone(), 1 << 20).unwrap());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "three requests");
     fs::write(&window, kept).unwrap();
     fs::write(folder.path().join("000000000099.tmp"), "cut").unwrap();
-    let mut backlog = Backlog::open(path, 1 << 20).unwrap();
+    let mut backlog = Backlog::open(system_disk(), path, 1 << 20).unwrap();
     for number in [2, 7] {
         let (id, body) = backlog.read_oldest().unwrap();
         assert_eq!(body[0], number);
@@ -83,7 +87,7 @@ fn window_of_a_killed_program_becomes_requests() {
 fn oldest_requests_are_given_up_and_counted_when_it_is_full() {
     for folder in [None, Some(tempfile::tempdir().unwrap())] {
         let path = folder.as_ref().map(|folder| folder.path().to_path_buf());
-        let mut backlog = Backlog::open(path, 3_500).unwrap();
+        let mut backlog = Backlog::open(system_disk(), path, 3_500).unwrap();
         backlog.push_requests((1..=5).map(batch_at).collect());
         assert_eq!(backlog.loss(), BacklogLoss { full: 20, damaged: 0 });
         assert_eq!(drain_instants(&mut backlog), [3, 4, 5]);
@@ -96,7 +100,7 @@ fn files_are_readable_by_their_owner_only() {
 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state/store");
-    let mut backlog = Backlog::open(Some(path.clone()), 1 << 20).unwrap();
+    let mut backlog = Backlog::open(system_disk(), Some(path.clone()), 1 << 20).unwrap();
     backlog.keep_step(record_at(1, true));
     backlog.push_window(vec![batch_at(1)]);
     backlog.keep_step(record_at(2, true));
@@ -110,7 +114,7 @@ fn files_are_readable_by_their_owner_only() {
 #[test]
 fn damaged_file_is_dropped_and_counted() {
     let folder = tempfile::tempdir().unwrap();
-    let mut backlog = Backlog::open(Some(folder.path().to_path_buf()), 1 << 20).unwrap();
+    let mut backlog = Backlog::open(system_disk(), Some(folder.path().to_path_buf()), 1 << 20).unwrap();
     backlog.push_requests((1..=3).map(batch_at).collect());
     let damaged = folder.path().join("000000000000-0000.rw");
     let mut bytes = fs::read(&damaged).unwrap();
@@ -122,11 +126,35 @@ fn damaged_file_is_dropped_and_counted() {
     assert!(folder.path().read_dir().unwrap().next().is_none());
 }
 
+/// The window's file is all that outlives a kill when its requests cannot be written.
+#[test]
+fn window_is_kept_until_its_requests_are_on_disk_or_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = Some(folder.path().to_path_buf());
+    for is_sent in [false, true] {
+        let mut backlog = Backlog::open(system_disk(), path.clone(), 1 << 20).unwrap();
+        backlog.keep_step(record_at(1, true));
+        // A folder is in the place of the file of its request.
+        let blocked = folder.path().join("000000000000-0000.tmp");
+        fs::create_dir(&blocked).unwrap();
+        backlog.push_window(vec![batch_at(1)]);
+        fs::remove_dir(blocked).unwrap();
+        if is_sent {
+            let (id, _) = backlog.read_oldest().unwrap();
+            backlog.remove_request(id);
+        }
+        drop(backlog);
+        let mut backlog = Backlog::open(system_disk(), path.clone(), 1 << 20).unwrap();
+        assert_eq!(backlog.is_empty(), is_sent);
+        drain_instants(&mut backlog);
+    }
+}
+
 #[test]
 fn requests_are_kept_in_memory_while_the_folder_cannot_be_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("backlog");
-    let mut backlog = Backlog::open(Some(path.clone()), 1 << 20).unwrap();
+    let mut backlog = Backlog::open(system_disk(), Some(path.clone()), 1 << 20).unwrap();
     fs::remove_dir(&path).unwrap();
     backlog.push_requests(vec![batch_at(1)]);
     assert!(backlog.failure().unwrap().contains("free space"), "{:?}", backlog.failure());

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use gaunt_engine::system_disk::system_disk;
 use gaunt_schema::UnixMs;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -93,7 +94,7 @@ async fn start_with_deadline(
     let client = RemoteWriteClient::new(url, headers, credentials, deadline);
     let (steps, receiver) = mpsc::channel(2);
     let (status_sender, status) = watch::channel(StoreStatus::default());
-    let thread = StoreThread::new(client, backlog, Duration::from_millis(1));
+    let thread = StoreThread::new(Box::new(client), backlog, Duration::from_millis(1));
     tasks.spawn(thread.run(receiver, status_sender));
     let window = Some(SeriesWindow::new(Vec::new(), STEPS, 1_000));
     (StepSender { steps, window }, status, tasks)
@@ -132,7 +133,7 @@ async fn request_is_sent_again_until_it_is_accepted_and_the_order_holds() {
     ])
     .await;
     let (mut steps, mut status, _tasks) =
-        start_thread(&url, Backlog::open(None, 1 << 20).unwrap()).await;
+        start_thread(&url, Backlog::open(system_disk(), None, 1 << 20).unwrap()).await;
     steps.send_steps(1..=8).await;
     let done = status.wait_for(|status| status.sent_samples == 8).await.unwrap().clone();
     assert_eq!(*received.lock().unwrap(), [15_000, 15_000, 15_000, 15_000, 15_000, 15_000, 75_000]);
@@ -146,7 +147,7 @@ async fn request_is_sent_again_until_it_is_accepted_and_the_order_holds() {
 #[tokio::test]
 async fn request_without_an_answer_is_sent_again_after_its_deadline() {
     let (url, received) = start_store(&[SILENCE, "204 No Con"]).await;
-    let backlog = Backlog::open(None, 1 << 20).unwrap();
+    let backlog = Backlog::open(system_disk(), None, 1 << 20).unwrap();
     let (mut steps, mut status, _tasks) =
         start_with_deadline(&url, backlog, Duration::from_secs(1)).await;
     steps.send_steps(1..=4).await;
@@ -167,7 +168,7 @@ async fn refused_samples_are_counted_and_never_sent_again() {
     ])
     .await;
     let (mut steps, mut status, _tasks) =
-        start_thread(&url, Backlog::open(None, 1 << 20).unwrap()).await;
+        start_thread(&url, Backlog::open(system_disk(), None, 1 << 20).unwrap()).await;
     steps.send_steps(1..=4).await;
     let refused =
         status.wait_for(|status| status.refused_samples.get(&400) == Some(&4)).await.unwrap();
@@ -188,7 +189,7 @@ async fn refused_samples_are_counted_and_never_sent_again() {
 async fn backlog_of_an_hour_arrives_in_order_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let path = Some(folder.path().to_path_buf());
-    let backlog = Backlog::open(path.clone(), 1 << 20).unwrap();
+    let backlog = Backlog::open(system_disk(), path.clone(), 1 << 20).unwrap();
     let (mut steps, mut status, tasks) = start_thread("http://127.0.0.1:1/write", backlog).await;
     steps.send_steps(1..=242).await;
     status.wait_for(|status| status.oldest == Some(UnixMs(15_000))).await.unwrap();
@@ -201,7 +202,7 @@ async fn backlog_of_an_hour_arrives_in_order_after_a_restart() {
 
     let (url, received) = start_store(&[]).await;
     let (_steps, mut status, _tasks) =
-        start_thread(&url, Backlog::open(path, 1 << 20).unwrap()).await;
+        start_thread(&url, Backlog::open(system_disk(), path, 1 << 20).unwrap()).await;
     let done = status.wait_for(|status| status.sent_samples == 242).await.unwrap().clone();
     assert_eq!(done.failed_attempts, 0);
     let received = received.lock().unwrap();

@@ -124,7 +124,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 fn start_writer(url: &str, folder: Option<&std::path::Path>) -> anyhow::Result<StoreWriter> {
-    let mut writer = StoreWriter::start_thread(StoreOptions {
+    let options = StoreOptions {
         url: url.to_owned(),
         level: StoreLevel::Verdicts,
         interval: INTERVAL,
@@ -135,7 +135,8 @@ fn start_writer(url: &str, folder: Option<&std::path::Path>) -> anyhow::Result<S
         backlog_bytes: BACKLOG_BYTES,
         tenant: None,
         access: ServerAccess::default(),
-    })?;
+    };
+    let mut writer = StoreWriter::start_thread(options, gaunt_engine::system_disk::system_disk())?;
     // The first call only sets the grid.
     let before = UnixMs(START - 1);
     ensure!(writer.begin_step(before, before).is_none(), "the first instant is skipped");
