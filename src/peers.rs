@@ -16,7 +16,7 @@ use gaunt_api::{PeerAction, PeerLine, PeerState, peer_exchange::PeerAlertSet};
 use gaunt_engine::{EngineHandle, PeerSnapshot};
 use gaunt_scrape::ServerAccess;
 
-pub(crate) mod action_queue;
+pub mod action_queue;
 mod peer_client;
 
 use action_queue::ActionQueue;
@@ -231,7 +231,8 @@ impl PeerTask {
                 status_at = Instant::now();
             }
             if Instant::now() >= status_at.max(self.retry_at) {
-                let asked_at = peer_client::wall_clock_now();
+                // By the clock that says when an alert ended: the wall clock may be set meanwhile.
+                let Ok(asked_at) = engine.wait_for_tick(UnixMs(i64::MIN)).await else { return };
                 let status = self.client.fetch_status().await;
                 if matches!(&status, Ok(None)) {
                     // One file of settings, that names all aggregators, is right for each of them.

@@ -13,7 +13,7 @@ const REPEAT_WAITING: Duration = Duration::from_secs(30);
 
 /// The actions for one peer, one for each finding: a later one replaces an earlier one. Times count from any start.
 #[derive(Debug, Default)]
-pub(crate) struct ActionQueue {
+pub struct ActionQueue {
     actions: BTreeMap<String, (PeerAction, ActionProgress)>,
     /// When the peer started, as it said last.
     peer_started: Option<UnixMs>,
@@ -32,7 +32,7 @@ enum ActionProgress {
 
 impl ActionQueue {
     /// Sets what the peer is to have; actions that are no longer in effect are dropped.
-    pub(crate) fn update_actions(&mut self, actions: &[PeerAction]) {
+    pub fn update_actions(&mut self, actions: &[PeerAction]) {
         let mut before = std::mem::take(&mut self.actions);
         for action in actions.iter().take(MAX_QUEUED) {
             let known = before.remove(&action.finding).filter(|(known, _)| known == action);
@@ -42,7 +42,7 @@ impl ActionQueue {
     }
 
     /// An action that is due at `now`.
-    pub(crate) fn next_action(&self, now: Duration) -> Option<PeerAction> {
+    pub fn next_action(&self, now: Duration) -> Option<PeerAction> {
         let due = self.actions.values().find(|(_, progress)| match progress {
             ActionProgress::Due => true,
             ActionProgress::RepeatAt(at) => *at <= now,
@@ -52,7 +52,7 @@ impl ActionQueue {
     }
 
     /// When the next action is due; none if the peer has all.
-    pub(crate) fn next_due(&self) -> Option<Duration> {
+    pub fn next_due(&self) -> Option<Duration> {
         let due = self.actions.values().filter_map(|(_, progress)| match progress {
             ActionProgress::Due => Some(Duration::ZERO),
             ActionProgress::RepeatAt(at) => Some(*at),
@@ -62,7 +62,7 @@ impl ActionQueue {
     }
 
     /// Records the reply to an action, unless another one replaced it meanwhile.
-    pub(crate) fn record_reply(&mut self, action: &PeerAction, reply: PeerReply, now: Duration) {
+    pub fn record_reply(&mut self, action: &PeerAction, reply: PeerReply, now: Duration) {
         self.note_start(reply.started);
         let entry = self.actions.get_mut(&action.finding);
         if let Some((_, progress)) = entry.filter(|(queued, _)| queued == action) {
@@ -74,7 +74,7 @@ impl ActionQueue {
     }
 
     /// Notes when the peer started: one that started again may have forgotten everything.
-    pub(crate) fn note_start(&mut self, started: UnixMs) {
+    pub fn note_start(&mut self, started: UnixMs) {
         if self.peer_started.replace(started).is_some_and(|before| before != started) {
             for (_, progress) in self.actions.values_mut() {
                 *progress = ActionProgress::Due;
@@ -83,7 +83,7 @@ impl ActionQueue {
     }
 
     /// Number of actions that the peer does not have.
-    pub(crate) fn waiting_count(&self) -> usize {
+    pub fn waiting_count(&self) -> usize {
         self.actions.values().filter(|(_, progress)| *progress != ActionProgress::Passed).count()
     }
 }
