@@ -19,6 +19,8 @@ use gaunt_judge::{FleetLoss, Judge, Thresholds};
 
 mod acknowledgements;
 mod change_log;
+#[cfg(test)]
+mod churn_memory_tests;
 mod coverage_answers;
 mod engine_end;
 mod engine_handle;

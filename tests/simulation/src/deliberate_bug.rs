@@ -23,11 +23,15 @@ pub enum DeliberateBug {
     UnboundedConnections,
     /// A tick is published with the time of the one before it.
     StaleAnswers,
+    /// What is appended to a file is cut off where it is longer than a disk block, and nobody hears of it.
+    CutOffAppends,
+    /// An action of a peer is answered and not applied.
+    IgnoresPeerActions,
 }
 
 impl DeliberateBug {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::NoFileSync,
         Self::NoFolderSync,
         Self::ForgetsState,
@@ -38,5 +42,7 @@ impl DeliberateBug {
         Self::UnboundedFiles,
         Self::UnboundedConnections,
         Self::StaleAnswers,
+        Self::CutOffAppends,
+        Self::IgnoresPeerActions,
     ];
 }

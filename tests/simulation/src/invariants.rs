@@ -14,11 +14,32 @@ use crate::{
     simulated_network::SimulatedNetwork,
 };
 
-/// The most connections: one for each target, and as many that the other side has not seen end.
-const MAX_CONNECTIONS: usize = 4 * NODES;
+/// The most connections of a pair: one for each target, and as many that the other side has not seen end.
+const MAX_CONNECTIONS: usize = 8 * NODES;
 
 /// The most files of a state folder: the parts, their unfinished and damaged ones, and the journal.
 const MAX_FILES: usize = 40;
+
+/// Seconds between two rounds of all questions, and the questions, as in the API.
+const ASK_EVERY: i64 = 20;
+const QUESTIONS: &[&str] = &[
+    "nodes",
+    "closed",
+    "gpu_time",
+    "targets",
+    "probe",
+    "usage?last=10m",
+    "alerts",
+    "coverage",
+    "fabric",
+    "table/gpus",
+    "table/nodes",
+    "table/jobs",
+    "table/findings",
+    "table/closed",
+    "table/targets",
+    "history?metric=power",
+];
 
 /// How far a rate may be from the true one: a page is written a moment before its attempt ends.
 const RATE_TOLERANCE: f64 = 0.02;
@@ -85,6 +106,9 @@ impl Invariants {
         if (lost.gpus - parts).abs() > 1e-6 {
             broken.push(format!("loss does not add up: {} is not {parts}", lost.gpus));
         }
+        if aggregator.now().0 / 1_000 % ASK_EVERY == 0 {
+            check_answers(aggregator, &mut broken);
+        }
         if overview.at != aggregator.now() {
             broken.push(format!(
                 "the overview is of {:?}, not of {:?}",
@@ -148,6 +172,23 @@ impl Invariants {
     }
 }
 
+/// Checks that every screen's question has an answer, whatever happened, and every listed finding its explanation.
+fn check_answers(aggregator: &SimulatedAggregator, broken: &mut Vec<String>) {
+    let explained = aggregator.findings();
+    let explained = explained.findings.iter().map(|it| Question::Finding(it.id.clone()));
+    let asked = QUESTIONS.iter().map(|line| Question::parse_line(line, &[]));
+    for question in asked.chain(explained.map(Ok)) {
+        match question {
+            Ok(question) => {
+                if let Answer::Refused(why) = aggregator.ask(&question) {
+                    broken.push(format!("{question:?} is refused: {why:?}"));
+                }
+            }
+            Err(why) => broken.push(format!("a question is no question: {why:?}")),
+        }
+    }
+}
+
 /// Seconds after a reboot in which a rate may cover the time that the node was off, and so is lower.
 const BOOTED: Duration = Duration::from_secs(10);
 
@@ -193,14 +234,15 @@ fn check_rates(
     }
 }
 
-/// What must hold once all faults are over for a while.
-pub(crate) fn check_recovered(aggregator: &SimulatedAggregator) -> Vec<String> {
+/// What must hold once all faults are over for a while; `is_long` if nothing that came and went may be open any more.
+pub(crate) fn check_recovered(aggregator: &SimulatedAggregator, is_long: bool) -> Vec<String> {
     let mut broken = Vec::new();
     for finding in &aggregator.findings().findings {
-        // One that came and went often stays open for some minutes.
+        // One that came and went often stays open for three minutes.
         let is_fault =
             finding.severity >= Severity::Warning || finding.kind == FindingKind::TargetDown;
-        if is_fault && finding.life.state != LifeState::Flapping {
+        let is_closed = finding.life.state == LifeState::Closed;
+        if is_fault && !is_closed && (is_long || finding.life.state != LifeState::Flapping) {
             broken.push(format!("{} is open without a fault: {}", finding.id, finding.summary));
         }
     }

@@ -3,9 +3,12 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use gaunt::command::persist_task::{PersistWriter, load_from_store};
-use gaunt_api::{Answer, FindingAction, FindingList, Overview, Question};
+use gaunt_api::{
+    Answer, FindingAction, FindingList, Overview, PeerAction, PeerOutcome, Question,
+};
 use gaunt_engine::{
-    Engine, EngineOptions, PersistedState, record::spawn_recording_inbox, state_store::StateStore,
+    Engine, EngineOptions, PeerSnapshot, PersistedState, RecordedPast,
+    record::spawn_recording_inbox, state_store::StateStore,
 };
 use gaunt_schema::{Batch, ClockFn, Delivery, Reading, SanitizedText, UnixMs, catalogue::port};
 use gaunt_scrape::{
@@ -21,6 +24,7 @@ use crate::{
     simulated_fleet::{NODES, SimulatedNode},
     simulated_network::SimulatedNetwork,
     simulated_recording::{RecordingModel, SimulatedRecorder},
+    simulated_store::{SimulatedStore, SimulatedStoreWriter, StoreModel},
 };
 
 /// The time between two scrapes of a target.
@@ -29,15 +33,26 @@ pub(crate) const PERIOD: Duration = Duration::from_secs(2);
 /// Deliveries that wait for the next tick: a tick brings a few.
 const INBOX: usize = 256;
 
+/// What an aggregator runs on, and what it reaches.
+pub(crate) struct AggregatorSurroundings {
+    pub(crate) disk: SimulatedDisk,
+    pub(crate) network: SimulatedNetwork,
+    pub(crate) store: SimulatedStore,
+    pub(crate) bug: Option<DeliberateBug>,
+}
+
 /// A running aggregator.
 pub(crate) struct SimulatedAggregator {
     engine: Engine,
     recorder: SimulatedRecorder,
+    store: SimulatedStoreWriter,
     writer: PersistWriter,
     clock: ClockFn,
     bug: Option<DeliberateBug>,
     _manager: ScrapeManagerHandle,
     deliveries: mpsc::Receiver<Delivery>,
+    /// When it started, by its clock: peers recognise it by that.
+    pub(crate) started: UnixMs,
     /// Batches that the engine got.
     pub(crate) batches: u64,
     /// Attempts that the engine had counted before this start.
@@ -54,15 +69,30 @@ pub(crate) fn scrape_plan() -> ScrapePlan {
     }
 }
 
+/// What was saved, joined with the state of a peer as it is sent.
+fn join_peer(
+    saved: PersistedState,
+    peer: Option<&SimulatedAggregator>,
+    now: UnixMs,
+) -> Result<PersistedState, String> {
+    let Some(theirs) = peer.and_then(|peer| peer.engine.persisted_state()) else {
+        return Ok(saved);
+    };
+    let packed = PeerSnapshot::pack_state(&theirs, &RecordedPast::default(), now)?;
+    let snapshot = PeerSnapshot::unpack(&packed)?;
+    saved.join_peer(snapshot, now).map(|(joined, _)| joined)
+}
+
 impl SimulatedAggregator {
-    /// Starts with what is on the disk. Its clock is ahead of the true time by `ahead_ms`, and monotonic from then on.
+    /// Starts with what is on the disk, and what a peer knows. Its clock is ahead of the true time by `ahead_ms`, and monotonic from then on.
     pub(crate) fn start(
-        disk: &SimulatedDisk,
-        network: &SimulatedNetwork,
+        around: &AggregatorSurroundings,
         recording: &RecordingModel,
         ahead_ms: i64,
-        bug: Option<DeliberateBug>,
+        peer: Option<&Self>,
     ) -> Result<Self, String> {
+        let AggregatorSurroundings { disk, network, store: to_store, bug } = around;
+        let bug = *bug;
         let (anchor, begun) = (UnixMs((network.now().0 + ahead_ms).max(0)), Instant::now());
         let clock: ClockFn = Arc::new(move || anchor + begun.elapsed());
         let mut store = StateStore::open_on_disk(Arc::new(disk.clone()), Path::new(STATE))
@@ -71,8 +101,10 @@ impl SimulatedAggregator {
             Some(DeliberateBug::ForgetsState) => PersistedState::default(),
             _ => load_from_store(&mut store, anchor).map_err(|error| error.to_string())?,
         };
+        let state = join_peer(state, peer, anchor)?;
         let (recorder, simulated) =
             recording.start_recorder(disk).map_err(|error| error.to_string())?;
+        let steps = SimulatedStoreWriter::start(disk, to_store).map_err(|error| error.to_string())?;
         let options =
             EngineOptions { period: PERIOD, says_usual: true, ..EngineOptions::default() };
         let mut engine = Engine::from_persisted(options, state);
@@ -91,11 +123,13 @@ impl SimulatedAggregator {
         let mut started = Self {
             engine,
             recorder: simulated,
+            store: steps,
             writer,
             clock,
             bug,
             _manager: manager,
             deliveries,
+            started: anchor,
             batches: 0,
             attempts_before: 0,
         };
@@ -109,6 +143,7 @@ impl SimulatedAggregator {
         &mut self,
         disk: &SimulatedDisk,
         recording: &mut RecordingModel,
+        steps: &mut StoreModel,
     ) -> Vec<String> {
         while let Ok(mut delivery) = self.deliveries.try_recv() {
             recording.note_given(&mut self.recorder, &delivery);
@@ -129,6 +164,7 @@ impl SimulatedAggregator {
         let late =
             if self.bug == Some(DeliberateBug::StaleAnswers) { PERIOD } else { Duration::ZERO };
         self.engine.run_tick((self.clock)() - late);
+        self.store.write_step((self.clock)(), steps);
         recording.write(&mut self.recorder, disk)
     }
 
@@ -168,6 +204,20 @@ impl SimulatedAggregator {
         let answer = self.engine.handle_action(action);
         let is_saved = self.bug == Some(DeliberateBug::AnswersBeforeSaving) || self.save(true);
         !matches!(answer, Answer::Refused(_)) && is_saved
+    }
+
+    /// The actions to pass on to a peer.
+    pub(crate) fn actions_to_pass(&self) -> Vec<PeerAction> {
+        self.engine.actions_to_pass()
+    }
+
+    /// Applies an action of a peer; the outcome once it is on the disk.
+    pub(crate) fn handle_peer_action(&mut self, action: &PeerAction) -> Option<PeerOutcome> {
+        if self.bug == Some(DeliberateBug::IgnoresPeerActions) {
+            return Some(PeerOutcome::Taken);
+        }
+        let outcome = self.engine.handle_peer_action(action.clone());
+        (outcome != PeerOutcome::Taken || self.save(true)).then_some(outcome)
     }
 
     pub(crate) fn ask(&self, question: &Question) -> Answer {

@@ -19,6 +19,9 @@ use crate::{deliberate_bug::DeliberateBug, seeded_random::SeededRandom};
 /// So many operations that all fail.
 pub(crate) const ALL: u64 = u64::MAX;
 
+/// Bytes of a block.
+const BLOCK: usize = 512;
+
 /// The disk of one machine; clones are the same disk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SimulatedDisk(Arc<Mutex<DiskState>>);
@@ -231,7 +234,11 @@ impl Disk for SimulatedDisk {
     fn append_file(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state();
         let result = state.begin_operation();
-        let written = if result.is_ok() { bytes.len() } else { bytes.len() / 2 };
+        let whole = match state.bug {
+            Some(DeliberateBug::CutOffAppends) => bytes.len().min(BLOCK),
+            _ => bytes.len(),
+        };
+        let written = if result.is_ok() { whole } else { bytes.len() / 2 };
         let file = state.find_file(path)?;
         state.files[file].content.extend_from_slice(&bytes[..written]);
         result

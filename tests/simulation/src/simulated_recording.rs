@@ -21,6 +21,9 @@ const FOLDER: &str = "recording";
 /// The size of a recording whose segments are never removed, and of one whose oldest are.
 const SIZES: [u64; 2] = [64 << 20, 64 << 10];
 
+/// A segment may have this many bytes too much: it ends after the block that exceeds its size.
+const BLOCK_ROOM: u64 = 4 << 10;
+
 /// Entries that may wait to be written: those of two seconds, and of a moment in which all targets answer.
 const MAX_PENDING: usize = 64;
 
@@ -144,11 +147,11 @@ impl RecordingModel {
             broken.push(format!("{} entries wait to be recorded", recorder.pending.len()));
         }
         let (segments, bytes) = disk.files_of(FOLDER);
-        if after.0 > 0 && bytes > self.max_size {
+        if after.0 > 0 && bytes > self.max_size + BLOCK_ROOM {
             broken.push(format!("the recording has {bytes} bytes of {}", self.max_size));
         }
         self.complete.retain(|path, _| segments.contains(path));
-        // The newest segment of this process has a successor: it is complete, and safe.
+        // The newest segment, be it of this process or of the one before, has a successor: it is complete, and safe.
         let newest = segments.last().cloned();
         let (done, failures) =
             (std::mem::replace(&mut recorder.newest, newest.clone()), disk.failure_count());
