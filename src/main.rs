@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Context as _;
 use gaunt::{
     cli::{
         self, ExplainFormatArgument, FormatArgument, GauntArguments, GauntCommand, JudgeArguments,
@@ -23,6 +24,7 @@ use gaunt::{
     site,
 };
 use gaunt_engine::record;
+use gaunt_node::thread_read::{READ_DEADLINE, read_on_thread};
 use gaunt_schema::sanitized_text::sanitize_lines;
 use gaunt_scrape::TargetGroup;
 
@@ -411,7 +413,9 @@ fn build_checked_setup(
     settings: Settings,
 ) -> anyhow::Result<ScrapingSetup> {
     let scraping = build_scraping_setup(flags, settings)?;
-    scraping.plan.check_files()?;
+    let plan = scraping.plan.clone();
+    let checked = read_on_thread(READ_DEADLINE, move || plan.check_files());
+    checked.context("cannot read the host lists in the settings; check their mounts")??;
     Ok(scraping)
 }
 

@@ -18,6 +18,7 @@ use crate::{
     site,
 };
 use gaunt_engine::record;
+use gaunt_node::thread_read::{READ_DEADLINE, read_on_thread};
 use gaunt_scrape::{
     HttpCredentials, ScrapeOptions, ScrapePlan, ScrapeQuotas, TargetGroup, timeout_for,
 };
@@ -137,7 +138,13 @@ impl Settings {
     /// Reads a file; without one, returns the defaults.
     pub fn load_file(path: Option<&Path>) -> Result<Self, SettingsError> {
         let Some(path) = path else { return Ok(Self::default()) };
-        let text = read_file(path)
+        Self::load_within(path, READ_DEADLINE)
+    }
+
+    fn load_within(path: &Path, deadline: Duration) -> Result<Self, SettingsError> {
+        let file = path.to_path_buf();
+        let text = read_on_thread(deadline, move || read_file(&file))
+            .flatten()
             .map_err(|error| SettingsError::Read { path: path.to_path_buf(), error })?;
         Self::parse(&text, path)
     }

@@ -49,15 +49,6 @@ impl<T: Send + 'static> RepeatedRead<T> {
     }
 }
 
-/// Reads once, under the deadline.
-pub async fn read_in_time<T: Send + 'static>(
-    read: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<T> {
-    let mut once = RepeatedRead::default();
-    once.start_read(read);
-    once.wait_until(Instant::now() + READ_DEADLINE).await
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Barrier};

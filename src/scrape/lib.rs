@@ -32,7 +32,7 @@ pub mod tls;
 mod widening;
 
 pub use address_policy::{AddressPolicy, AddressRange, AddressRangeError};
-pub use deadline_read::{READ_DEADLINE, RepeatedRead, read_in_time};
+pub use deadline_read::{READ_DEADLINE, RepeatedRead};
 pub use discovery_source::{
     DiscoverySource, DnsDiscovery, DnsRecordType, HttpDiscovery, REFRESH, ServerUrlError,
     parse_url,

@@ -12,6 +12,7 @@ use std::{
 
 use axum::http::{HeaderMap, HeaderName, header::AUTHORIZATION};
 use gaunt_api::{AccessRole, Refusal};
+use gaunt_node::thread_read::read_on_thread;
 use gaunt_schema::SanitizedText;
 use gaunt_scrape::{READ_DEADLINE, RepeatedRead};
 use subtle::ConstantTimeEq as _;
@@ -117,7 +118,10 @@ pub enum TokenFileError {
 
 /// Checks that the file holds a token that is long enough.
 pub fn check_token_file(path: &Path) -> Result<(), TokenFileError> {
-    read_token(path).map(drop)
+    let file = path.to_path_buf();
+    let read = read_on_thread(READ_DEADLINE, move || read_token(&file));
+    let failed = |error| Err(TokenFileError::Read { path: path.to_path_buf(), error });
+    read.unwrap_or_else(failed).map(drop)
 }
 
 impl RoleOptions {

@@ -15,6 +15,18 @@ fn shipped_file_has_the_default_values() {
     assert_eq!(format!("{shipped:?}"), format!("{:?}", Settings::default()));
 }
 
+/// A pipe without a writer answers as a network file system that is away: never.
+#[test]
+fn settings_file_that_does_not_answer_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gaunt.toml");
+    let (pipe, owner) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, &path, pipe, owner, 0).unwrap();
+    let error = Settings::load_within(&path, Duration::from_millis(20)).unwrap_err().to_string();
+    let expected = "gaunt.toml: its file system does not answer within 0.02 s; check the path";
+    assert!(error.contains(expected), "{error}");
+}
+
 /// Keys without a default are comments in the shipped file; they must be valid as well.
 #[test]
 fn shipped_file_is_valid_with_every_comment_removed() {

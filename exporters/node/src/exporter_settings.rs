@@ -12,6 +12,7 @@ use crate::{
     NodeArguments, ProbeSchedule, ReadingSource, SamplerOptions,
     exporter_service::ExporterPlan,
     setting_values::{CompatExporter, PERIODS, parse_duration},
+    thread_read::{READ_DEADLINE, read_on_thread},
 };
 
 /// The default listen address: this machine only.
@@ -219,7 +220,9 @@ pub fn build_plan(arguments: &NodeArguments) -> Result<ExporterPlan, ExporterSet
 }
 
 fn read_settings(path: &PathBuf) -> Result<ExporterSettingsFile, ExporterSettingsError> {
-    let text = fs::read_to_string(path)
+    let file = path.clone();
+    let text = read_on_thread(READ_DEADLINE, move || fs::read_to_string(file))
+        .flatten()
         .map_err(|why| ExporterSettingsError::Read { path: path.clone(), why })?;
     toml::from_str(&text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();

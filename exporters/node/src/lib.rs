@@ -29,6 +29,7 @@ mod sampler_options;
 pub mod server_connection;
 pub mod server_stream;
 mod setting_values;
+pub mod thread_read;
 mod tick_frames;
 mod wall_clock;
 pub mod watchdog;

@@ -31,8 +31,13 @@ use password_check::{PasswordCheck, PasswordOutcome};
 use server_tls::ServerTls;
 pub use server_tls::read_certificate_expiry;
 
+use crate::thread_read::{READ_DEADLINE, ThreadRead, no_answer, read_on_thread};
+
 /// How often the files are looked at, at most: when a connection or a request arrives.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long the request that looks at the files waits for them. While they do not answer, no other request waits.
+const LOOK_WAIT: Duration = Duration::from_secs(1);
 
 /// The access rules of one server.
 pub struct WebAccess {
@@ -46,6 +51,8 @@ struct AccessState {
     rules: Arc<AccessRules>,
     versions: Vec<FileVersion>,
     next_look: Instant,
+    /// The look that runs, and when it began; none if it is known that it does not answer.
+    look: Option<(ThreadRead<FileLook>, Option<Instant>)>,
     /// The instant at which the budget of the rate limit is full again.
     rate_full_at: Instant,
 }
@@ -58,6 +65,12 @@ struct AccessRules {
 
 /// What distinguishes two versions of a file; none without the file.
 type FileVersion = Option<(u64, i64, i64, u64)>;
+
+/// Rules, and the versions of their files.
+type VersionedRules = (AccessRules, Vec<FileVersion>);
+
+/// What a look at the files found: their versions, and the new rules if a file has changed.
+type FileLook = (Vec<FileVersion>, Option<Result<VersionedRules, WebConfigError>>);
 
 /// Why a request is not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,14 +86,22 @@ pub struct DeniedRequest {
 impl WebAccess {
     /// Reads the file. Its errors are fatal now; later the previous rules stay in use.
     pub fn from_file(path: &Path) -> Result<Self, WebConfigError> {
-        let rules = AccessRules::read_file(path)?;
-        // A change while the files were read is unlikely, and read at the next one.
-        let versions = rules.file_versions();
+        Self::from_file_within(path, READ_DEADLINE)
+    }
+
+    fn from_file_within(path: &Path, deadline: Duration) -> Result<Self, WebConfigError> {
+        let file = path.to_path_buf();
+        let read = read_on_thread(deadline, move || AccessRules::read_versioned(&file));
+        let (rules, versions) = read.unwrap_or_else(|error| {
+            let why = format!("{error}, or that of a certificate or key in it; check its mount");
+            Err(WebConfigError::Read { path: path.to_path_buf(), why })
+        })?;
         let now = Instant::now();
         let state = AccessState {
             rules: Arc::new(rules),
             versions,
             next_look: now + LOOK_INTERVAL,
+            look: None,
             rate_full_at: now,
         };
         let no_random = || WebConfigError::of_setting(path, "basic_auth_users", NO_RANDOM);
@@ -151,28 +172,66 @@ impl WebAccess {
         }
     }
 
-    /// The rules in use. Once a second they are read again if a file changed.
+    /// The rules in use. Once a second they are read again if a file changed. Files that do not answer change nothing.
     fn current_rules(&self, now: Instant) -> Arc<AccessRules> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if now < state.next_look {
+        if let Some((look, began)) = state.look.take() {
+            match look.wait_for(Duration::ZERO) {
+                Some(found) => self.apply_look(&mut state, found),
+                None => state.look = Some((look, self.report_hang(began, now))),
+            }
+        }
+        if now < state.next_look || state.look.is_some() {
             return Arc::clone(&state.rules);
         }
         state.next_look = now + LOOK_INTERVAL;
-        self.reload_changed(&mut state);
+        let (path, rules, known) =
+            (self.path.clone(), Arc::clone(&state.rules), state.versions.clone());
+        let look = ThreadRead::start_read(move || {
+            let versions = rules.file_versions();
+            let is_changed = versions != known;
+            (versions, is_changed.then(|| AccessRules::read_versioned(&path)))
+        });
+        match look.map(|look| (look.wait_for(LOOK_WAIT), look)) {
+            Ok((Some(found), _)) => self.apply_look(&mut state, found),
+            Ok((None, look)) => state.look = Some((look, Some(now))),
+            Err(error) => tracing::error!(%error, "cannot look at the web configuration"),
+        }
         Arc::clone(&state.rules)
     }
 
-    /// Reads the files again if one of them changed. With errors, the previous rules stay in use.
-    fn reload_changed(&self, state: &mut AccessState) {
-        let versions = state.rules.file_versions();
-        if versions == state.versions {
-            return;
+    /// Reports files that have not answered since `began`, once; returns the time until then.
+    fn report_hang(&self, began: Option<Instant>, now: Instant) -> Option<Instant> {
+        let began = began?;
+        if now.saturating_duration_since(began) < READ_DEADLINE {
+            return Some(began);
         }
-        state.versions = versions;
-        match AccessRules::read_file(&self.path).and_then(|rules| self.check_change(state, rules)) {
-            Ok(rules) => {
+        tracing::error!(
+            "web configuration not looked at, the previous one stays in effect: {}: {}, or that of a certificate \
+             or key in it; check its mount",
+            self.path.display(),
+            no_answer(READ_DEADLINE)
+        );
+        None
+    }
+
+    /// Uses what a look found. With errors, the previous rules stay in use.
+    fn apply_look(&self, state: &mut AccessState, found: std::io::Result<FileLook>) {
+        let read = match found {
+            Ok((versions, read)) => {
+                state.versions = versions;
+                read
+            }
+            Err(error) => return tracing::error!(%error, "cannot read the web configuration"),
+        };
+        let Some(read) = read else { return };
+        let checked = read.and_then(|(rules, versions)| {
+            Ok((self.check_change(state, rules)?, versions))
+        });
+        match checked {
+            Ok((rules, versions)) => {
                 // The new file may name other files than those just compared.
-                state.versions = rules.file_versions();
+                state.versions = versions;
                 state.rules = Arc::new(rules);
                 tracing::info!(path = %self.path.display(), "web configuration reloaded");
             }
@@ -240,6 +299,13 @@ impl AccessRules {
         let file = ConfigFile::read_file(path)?;
         let tls = server_tls::build_tls(&file)?;
         Ok(Self { file, tls })
+    }
+
+    /// Reads the file, then the versions of its files: a change between the two is unlikely, and read at the next one.
+    fn read_versioned(path: &Path) -> Result<VersionedRules, WebConfigError> {
+        let rules = Self::read_file(path)?;
+        let versions = rules.file_versions();
+        Ok((rules, versions))
     }
 
     /// The versions of the file and of those that it names.

@@ -153,6 +153,33 @@ fn web_configuration_is_reloaded_when_a_certificate_changes() {
     assert!(!Arc::ptr_eq(&first, &rules.tls.as_ref().unwrap().config));
 }
 
+/// A pipe without a writer answers as a network file system that is away: never.
+#[test]
+fn files_that_do_not_answer_change_nothing_and_delay_one_request() {
+    let folder = make_folder();
+    let text = "http_server_config:\n  headers:\n    X-Frame-Options: deny\n";
+    let access = load_text(folder.path(), text).unwrap();
+    let (path, first) = (folder.path().join("web.yml"), reload(&access));
+    fs::remove_file(&path).unwrap();
+    let owner = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    let pipe = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, pipe, owner, 0).unwrap();
+    let mut now = Instant::now();
+    // Each look that waited would take a second.
+    for _ in 0..100 {
+        now += LOOK_INTERVAL * 2;
+        assert!(Arc::ptr_eq(&first, &access.current_rules(now)));
+    }
+    fs::write(&path, text.replace("deny", "sameorigin")).unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    while Arc::ptr_eq(&first, &access.current_rules(now)) {
+        assert!(Instant::now() < end, "it answers again");
+    }
+    let started = WebAccess::from_file_within(&path, Duration::from_millis(20));
+    let error = started.err().unwrap().to_string();
+    assert!(error.contains("web.yml: its file system does not answer within 0.02 s"), "{error}");
+}
+
 #[test]
 fn reload_never_opens_the_server() {
     let folder = make_folder();
