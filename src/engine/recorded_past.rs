@@ -52,16 +52,15 @@ impl RecordedPast {
         let freshness = cluster.freshness_window().max(STORED_FRESH);
         let mut cluster = cluster.with_freshness(freshness);
         cluster.ingest_delivery(Delivery::Targets(targets));
-        let mut last = None;
+        let mut newest = UnixMs::default();
         for page in pages {
-            let at = page.at;
-            if last.is_some_and(|last| at > last) {
-                last.into_iter().for_each(|last| cluster.advance_to(last));
+            if page.at > newest {
+                cluster.advance_to(newest);
+                newest = page.at;
             }
-            last = Some(at);
             cluster.ingest_delivery(Delivery::Batch(page));
         }
-        last.into_iter().for_each(|last| cluster.advance_to(last));
+        cluster.advance_to(newest);
         Self { lost: LostGpuSeries::default(), cluster: cluster.keep_past(most, &BTreeSet::new()) }
     }
 

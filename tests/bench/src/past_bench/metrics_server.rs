@@ -39,7 +39,7 @@ impl MetricsServer {
             .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
             .arg("--web.enable-remote-write-receiver")
             .arg(format!("--web.listen-address={address}"));
-        Self::start_command(command, address, folder)
+        Self::start_command(command, &address, folder)
     }
 
     /// A VictoriaMetrics.
@@ -50,7 +50,7 @@ impl MetricsServer {
             .arg(format!("-storageDataPath={}", folder.path().join("data").display()))
             .arg("-search.latencyOffset=0s")
             .arg(format!("-httpListenAddr={address}"));
-        Self::start_command(command, address, folder)
+        Self::start_command(command, &address, folder)
     }
 
     /// A vmagent that forwards what it takes to this URL.
@@ -62,19 +62,19 @@ impl MetricsServer {
             .args(["-remoteWrite.queues=1", "-remoteWrite.flushInterval=100ms"])
             .arg(format!("-remoteWrite.tmpDataPath={}", folder.path().join("queue").display()))
             .arg(format!("-httpListenAddr={address}"));
-        Self::start_command(command, address, folder)
+        Self::start_command(command, &address, folder)
     }
 
     fn start_command(
         command: Command,
-        address: String,
+        address: &str,
         folder: tempfile::TempDir,
     ) -> anyhow::Result<Self> {
-        let process = BenchProcess::start_command(command, address.clone())
+        let process = BenchProcess::start_command(command, address.to_owned())
             .context("install prometheus and victoria-metrics, as tests/run does")?;
         let began = Instant::now();
         let connection = loop {
-            match TcpStream::connect(&address) {
+            match TcpStream::connect(address) {
                 Ok(stream) => break stream,
                 Err(error) => {
                     ensure!(began.elapsed() < Duration::from_mins(1), "{address}: {error}");
