@@ -53,6 +53,7 @@ pub mod report_command;
 mod series_setup;
 pub mod serve_command;
 pub mod snapshot_command;
+mod stored_history;
 
 pub use aggregator_address::{
     AGGREGATOR_VARIABLE, AUTHORITIES_VARIABLE, AggregatorAddress, AggregatorNamedBy,

@@ -383,7 +383,8 @@ impl Engine {
     fn publish_tick(&mut self, output: TickOutput) {
         self.record_usage(output.usage_delta);
         self.overview = Arc::new(output.overview);
-        self.lost_series = output.lost_series;
+        // What was read back meanwhile stays.
+        self.lost_series = output.lost_series.with_earlier(&self.lost_series);
         if let Some(snapshot) = output.snapshot {
             self.snapshots.add_snapshot(snapshot);
         }
