@@ -111,6 +111,9 @@ pub(crate) struct ConsoleState {
     pub(crate) layout: ScreenLayout,
     /// The console's clock, as of the last action.
     pub(crate) now: UnixMs,
+    /// Seconds of the shown time zone east of UTC, as of the last tick; none for UTC. It applies to all shown times, also
+    /// to those before a change of daylight saving time.
+    pub(crate) utc_offset: Option<i32>,
     /// Progress of the replay, which has its own clock; none if the source is not a replay.
     pub(crate) replay: Option<ReplayProgress>,
 }
@@ -122,6 +125,10 @@ pub(crate) struct ScreenCursors {
     rows: BTreeMap<&'static str, RowCursor>,
     /// Cursor in the network map: leaf and rail.
     pub(crate) cell: (usize, usize),
+    /// Index of the graph that has the cursor on the screen of a device.
+    pub(crate) graph: usize,
+    /// How often the span of a graph was made shorter.
+    pub(crate) zoom: usize,
     /// Index of the shown rail of the probe matrix.
     pub(crate) rail: usize,
     /// Whether the probe matrix is grouped by leaf; none until the user chooses.
@@ -370,6 +377,7 @@ impl ConsoleState {
             scroll: 0,
             layout: ScreenLayout::default(),
             now,
+            utc_offset: None,
             replay: None,
         }
     }
@@ -386,6 +394,7 @@ impl ConsoleState {
         if let Some(errors) = config.describe_errors() {
             self.show_message(false, &errors);
         }
+        self.utc_offset = config.zone.offset_seconds(self.now);
         (self.config, self.restriction) = (config, restriction);
     }
 

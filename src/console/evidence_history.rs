@@ -27,9 +27,13 @@ pub(crate) struct EvidenceHistory {
 impl EvidenceHistory {
     /// Returns the length of the known history, at most 15 minutes, in milliseconds.
     pub(crate) fn span_ms(history: &MetricHistory) -> u64 {
+        Self::known_ms(history).min(SPAN_MS)
+    }
+
+    /// Returns the length of the known history in milliseconds.
+    pub(crate) fn known_ms(history: &MetricHistory) -> u64 {
         let blank = history.mean.iter().take_while(|point| point.is_none()).count();
-        let known = (history.mean.len() - blank) as u64;
-        known.saturating_mul(history.step_ms).min(SPAN_MS)
+        ((history.mean.len() - blank) as u64).saturating_mul(history.step_ms)
     }
 
     /// Returns the points of the last `span_ms` milliseconds.
@@ -70,15 +74,14 @@ pub(crate) fn history_queries(finding: &Finding) -> Vec<Option<HistoryQuery>> {
 
 /// Returns the questions for the histories without an answer since an instant.
 pub(crate) fn due_questions(
-    finding: &Finding,
+    queries: Vec<HistoryQuery>,
     histories: &[EvidenceHistory],
     since: UnixMs,
 ) -> Vec<Question> {
     let fresh = |ask: &HistoryQuery| {
         histories.iter().any(|entry| entry.ask == *ask && entry.received_at > since)
     };
-    let queries = history_queries(finding).into_iter().flatten().filter(|ask| !fresh(ask));
-    queries.map(Question::History).collect()
+    queries.into_iter().filter(|ask| !fresh(ask)).map(Question::History).collect()
 }
 
 fn history_query(finding: &Finding, evidence: &EvidenceItem) -> Option<HistoryQuery> {
@@ -129,6 +132,10 @@ mod tests {
     use super::*;
     use crate::sample_answers;
 
+    fn queries(finding: &Finding) -> Vec<HistoryQuery> {
+        history_queries(finding).into_iter().flatten().collect()
+    }
+
     fn describe_query(evidence: &EvidenceItem, finding: &Finding) -> Option<String> {
         history_query(finding, evidence)
             .map(|ask| format!("{} of {}", ask.metric, ask.of.source_text()))
@@ -172,12 +179,12 @@ mod tests {
     #[test]
     fn recent_history_is_not_requested_again() {
         let finding = sample_answers::starved_finding();
-        let questions = due_questions(&finding, &[], UnixMs(0));
+        let questions = due_questions(queries(&finding), &[], UnixMs(0));
         assert_eq!(questions.len(), 1);
         let ask = history_queries(&finding).swap_remove(0).unwrap();
         let histories = [EvidenceHistory { ask, received_at: UnixMs(5_000), history: None }];
-        assert_eq!(due_questions(&finding, &histories, UnixMs(4_000)), []);
-        assert_eq!(due_questions(&finding, &histories, UnixMs(5_000)), questions);
+        assert_eq!(due_questions(queries(&finding), &histories, UnixMs(4_000)), []);
+        assert_eq!(due_questions(queries(&finding), &histories, UnixMs(5_000)), questions);
     }
 
     #[test]

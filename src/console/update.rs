@@ -21,6 +21,7 @@ mod navigation;
 mod plugin_input;
 mod prompt_input;
 mod received_answers;
+mod saved_rows;
 mod search_input;
 mod ticket_copy;
 mod time_navigation;
@@ -91,6 +92,7 @@ fn handle_own_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutcome {
 /// Handles a tick: refreshes the answers, and redraws if the shown data becomes stale.
 fn handle_tick(state: &mut ConsoleState, now: UnixMs) -> UpdateOutcome {
     state.now = now;
+    state.utc_offset = state.config.zone.offset_seconds(now);
     let over = state.message.take_if(|message| message.until <= now).is_some();
     let changed = over || has_aging_text(state);
     UpdateOutcome { changed, ..UpdateOutcome::with_questions(state) }

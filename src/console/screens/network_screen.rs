@@ -57,6 +57,10 @@ impl ScreenView for NetworkScreen {
         state.data.fabric.as_deref().map(|fabric| fabric.at)
     }
 
+    fn rows_command(&self) -> Option<&'static str> {
+        Some("network")
+    }
+
     fn filter_subject(&self) -> Option<Subject> {
         Some(Subject::Ports)
     }

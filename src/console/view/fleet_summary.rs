@@ -15,7 +15,7 @@ use gaunt_api::Overview;
 ///
 /// ```text
 ///  GPU TIME  █████████████████████████████████████▒▒▒▒▒▒░░░░░░░░░░░░ddddiii········
-///            █ computing 64.1  ▒ communicating 9.8  ░ waiting for peers 15.2  …  %
+///            █ computing 64.1  ▒ communicating 9.8  ░ waiting 15.2  …  %
 ///  LOST      2,071 GPUs (20.7 %)   $4,142/h   findings 1,982   idle 64   unexplained 25   unknown 8 GPUs
 ///  TIME      ▁▁▁▁▂▂▶▁▁▁▁▁▁▁▁▁▁▃▅✖▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  last 15m
 /// ```
@@ -82,7 +82,7 @@ fn render_legend(
     let mut lines: Vec<Vec<Span<'static>>> = vec![vec![Span::raw(" ".repeat(INDENT))]];
     let mut used = INDENT;
     for count in overview.states.iter().filter(|count| count.gpus > 0) {
-        let (sign, words) = (theme::state_sign(count.state), theme::state_label(count.state));
+        let (sign, words) = (theme::state_sign(count.state), count.state.as_str());
         let share = display_text::format_percent(f64::from(count.gpus) / f64::from(total));
         let text = format!(" {words} {share} %");
         let columns = 1 + display_text::text_width(&text) + 2;

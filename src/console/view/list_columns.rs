@@ -5,7 +5,7 @@ use std::time::Duration;
 use gaunt_schema::unit::Unit;
 
 use crate::{display_text, widget::text_table};
-use gaunt_api::{AnswerColumn, AnswerTable, FieldKind, Subject, SubjectField};
+use gaunt_api::{answer_table::HISTORY_COLUMNS, AnswerColumn, AnswerTable, FieldKind, Subject, SubjectField};
 
 /// Column of a shown table.
 pub(crate) struct ListColumn<'a> {
@@ -22,7 +22,8 @@ pub(crate) struct ListColumn<'a> {
 }
 
 /// Short titles of fields that occur in several tables.
-const TITLES: [(&str, &str); 23] = [
+const TITLES: [(&str, &str); 24] = [
+    ("recent_power", "power, last 5m"),
     ("gpu", "GPU"),
     ("gpus", "GPUs"),
     ("gpu_states", "per GPU"),
@@ -49,7 +50,8 @@ const TITLES: [(&str, &str); 23] = [
 ];
 
 /// Text columns with a special width.
-const WIDTHS: [(&str, usize); 16] = [
+const WIDTHS: [(&str, usize); 17] = [
+    ("recent_power", HISTORY_COLUMNS),
     ("gpu", 3),
     ("port", 4),
     ("rail", 6),
@@ -144,7 +146,7 @@ fn format_gigabits(bytes: f64) -> String {
 /// needs.
 fn text_column_width(field: &SubjectField, column: &AnswerColumn, table: &AnswerTable) -> usize {
     match (field.name.as_str(), table.subject) {
-        ("state", Subject::Gpus) => return 19,
+        ("state", Subject::Gpus) => return 16,
         ("state", Subject::Nodes | Subject::Targets) => return 7,
         _ => {}
     }
