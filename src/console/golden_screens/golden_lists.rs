@@ -104,10 +104,10 @@ fn graph_of_a_metric_with_its_peers_and_spans() {
     }
     assert_eq!(console.screen_questions().len(), 2, "histories are not requested at every tick");
     console.expect_golden("graph");
-    let longest = console.draw(120, 35)[2].clone();
+    let longest = console.draw(120, 35)[3].clone();
     assert!(longest.contains("last 15m, all that is kept"), "{longest}");
     console.press_keys(&[KeyPress::Char('+'); 4]);
-    assert!(console.draw(120, 35)[2].contains("last 5m   + shorter"));
+    assert!(console.draw(120, 35)[3].contains("last 5m   + shorter"));
     console.press_keys(&[KeyPress::Char('-'), KeyPress::Escape]);
     assert!(matches!(console.state.screen, Screen::Device(_)));
 }

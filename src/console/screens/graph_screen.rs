@@ -32,7 +32,7 @@ use gaunt_api::{
 /// Spans that `+` and `-` choose, from all that is kept to the shortest, in minutes.
 const SPANS: [Option<u64>; 6] = [None, Some(360), Some(60), Some(15), Some(5), Some(2)];
 
-/// Lines of the screen that are not the graph: two titles, a gap and the time axis.
+/// Lines of the screen that are not the graph: three titles and the time axis.
 const AROUND: usize = 4;
 
 /// Keys of the span.
@@ -110,7 +110,8 @@ impl ScreenView for GraphScreen {
     /// Draws the graph over the whole screen.
     ///
     /// ```text
-    ///  gpu003 GPU 5  power   312 W now   limit 700 W   peers 640 W to 698 W: job 8812
+    ///  gpu003 GPU 5  power   312 W now   limit 700 W
+    ///  · peers 640 W to 698 W: other GPUs of job 8812
     ///  last 15m   + shorter   - longer
     ///     700 W   ┤──────────────────────────────
     ///             │······························
@@ -149,20 +150,21 @@ impl ScreenView for GraphScreen {
             facts.push_str(&format!("   limit {}", number(limit)));
         }
         let newest = |points: &[Option<f32>]| points.iter().rev().take(3).flatten().next().copied();
-        if let Some((low, high)) = peers.and_then(|(low, high)| newest(low).zip(newest(high))) {
+        let band = peers.and_then(|(low, high)| newest(low).zip(newest(high)));
+        let band = band.map_or_else(String::new, |(low, high)| {
             let (_, whose) = self.peers_name(state);
-            facts.push_str(&format!("   · {} to {}: {whose}", number(low), number(high)));
-        }
+            format!(" · peers {} to {}: {whose}", number(low), number(high))
+        });
         let duration = display_text::format_duration(Duration::from_millis(span));
-        let kept = if zoom.is_none() || span == known { ", all that is kept" } else { "" };
-        let hint = format!(" last {duration}{kept}   + shorter   - longer");
+        let kept = if span == known { ", all that is kept" } else { "" };
+        let dim = theme.style_for(StyleRole::Dim);
         let mut lines = vec![
             Line::from(vec![
                 Span::styled(format!(" {} {}  {}", self.0, self.2, metric.name), title),
                 Span::raw(facts),
             ]),
-            Line::styled(hint, theme.style_for(StyleRole::Dim)),
-            Line::default(),
+            Line::styled(band, dim),
+            Line::styled(format!(" last {duration}{kept}   + shorter   - longer"), dim),
         ];
         let graph = AxisGraph {
             points,

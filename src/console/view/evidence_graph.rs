@@ -11,6 +11,7 @@ use crate::{
     evidence_history::{self, EvidenceHistory},
     theme::Theme,
 };
+use gaunt_api::evidence_query::limit_in_unit;
 use gaunt_api::{EvidenceItem, EvidenceRole, Finding, MetricHistory};
 
 /// The lowest graph that is readable, without its title and its time axis.
@@ -45,7 +46,7 @@ pub(crate) fn render_evidence_graph(
         return Vec::new();
     }
     let Some((item, history)) = choose_number(finding, histories) else { return Vec::new() };
-    let limit = EvidenceHistory::limit_in_unit(history, item);
+    let limit = limit_in_unit(history, item);
     let known = || history.mean.iter().flatten().copied().filter(|value| value.is_finite());
     let largest = known().fold(limit.unwrap_or(0.0), f32::max);
     let number = |value: f32| display_text::format_with_unit(f64::from(value), history.unit);
@@ -86,7 +87,7 @@ fn choose_number<'a>(
         })
         .collect();
     let has_limit = |(item, history): &&(&EvidenceItem, &MetricHistory)| {
-        item.role == EvidenceRole::Proof && EvidenceHistory::limit_in_unit(history, item).is_some()
+        item.role == EvidenceRole::Proof && limit_in_unit(history, item).is_some()
     };
     drawn.iter().find(has_limit).or(drawn.first()).copied()
 }

@@ -16,7 +16,7 @@ use gaunt_api::Overview;
 /// ```text
 ///  GPU TIME  █████████████████████████████████████▒▒▒▒▒▒░░░░░░░░░░░░ddddiii········
 ///            █ computing 64.1  ▒ communicating 9.8  ░ waiting 15.2  …  %
-///  LOST      2,071 GPUs (20.7 %)   $4,142/h   findings 1,982   idle 64   unexplained 25   unknown 8 GPUs
+///  LOST      2,071 GPUs (20.7 %)   $4,142/h   by findings 1,982, idle 64, unexplained 25 GPUs   unknown 8 GPUs
 ///  TIME      ▁▁▁▁▂▂▶▁▁▁▁▁▁▁▁▁▁▃▅✖▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  last 15m
 /// ```
 pub(crate) fn render_summary(
@@ -139,14 +139,14 @@ fn render_loss_causes(overview: &Overview, theme: Theme) -> Option<Vec<Span<'sta
     }
     let mut spans = Vec::new();
     if lost.gpus > 0.0 {
-        let part =
-            |word: &str, gpus: f64| format!("{word} {}   ", display_text::format_gpu_count(gpus));
-        spans.push(Span::raw(part("findings", lost.findings_gpus)));
-        spans.push(Span::raw(part("idle", lost.idle_gpus)));
+        let number = display_text::format_gpu_count;
+        let (findings, idle) = (number(lost.findings_gpus), number(lost.idle_gpus));
+        spans.push(Span::raw(format!("by findings {findings}, idle {idle}, ")));
         let some = lost.unexplained_gpus > 0.0;
         let meaning = if some { StyleRole::Waiting } else { StyleRole::Plain };
-        let text = part("unexplained", lost.unexplained_gpus);
+        let text = format!("unexplained {}", number(lost.unexplained_gpus));
         spans.push(Span::styled(text, theme.style_for(meaning)));
+        spans.push(Span::raw(" GPUs   "));
     }
     if lost.unknown_gpus > 0 {
         let text = format!("unknown {} GPUs", display_text::format_count(lost.unknown_gpus.into()));

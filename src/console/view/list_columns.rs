@@ -22,7 +22,8 @@ pub(crate) struct ListColumn<'a> {
 }
 
 /// Short titles of fields that occur in several tables.
-const TITLES: [(&str, &str); 24] = [
+const TITLES: [(&str, &str); 25] = [
+    ("lost", "GPUs lost"),
     ("recent_power", "power, last 5m"),
     ("gpu", "GPU"),
     ("gpus", "GPUs"),

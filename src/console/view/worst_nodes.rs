@@ -16,7 +16,7 @@ const COLUMNS: [ColumnLayout; 8] = [
     text_column("NODES", 16),
     text_column("state", 10),
     text_column("GPUs", 8),
-    number_column("lost", 5),
+    number_column("GPUs lost", 9),
     number_column("util %", 6),
     text_column("finding", 19),
     number_column("ports", 5),
