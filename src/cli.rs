@@ -302,6 +302,9 @@ pub struct DemoArguments {
     /// Restricted mode: the console writes no file but its preferences and runs no program.
     #[arg(long)]
     pub restricted: bool,
+    /// Walk through the screens in two minutes; any key ends it.
+    #[arg(long, conflicts_with_all = ["snapshot_after", "scenario"])]
+    pub tour: bool,
 }
 
 /// Options of `serve`.

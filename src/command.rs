@@ -43,6 +43,7 @@ mod log_filter;
 pub mod metrics_command;
 mod own_certificates;
 mod past_deliveries;
+mod progress_line;
 mod peer_connection;
 pub mod persist_task;
 pub mod record_command;

@@ -151,6 +151,7 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
 async fn run_demo(arguments: cli::DemoArguments) -> anyhow::Result<ExitCode> {
     let mut settings = Settings::default();
     settings.console.restricted = arguments.restricted;
+    settings.console.tour = arguments.tour;
     let options = demo_command::DemoOptions {
         nodes: arguments.nodes.map(usize::from),
         scenario: arguments.scenario,

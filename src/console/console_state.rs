@@ -13,6 +13,7 @@ use super::{
     action::KeyIntent,
     csv_export::ExportFormat,
     cursor::RowCursor,
+    demo_tour::DemoTour,
     evidence_history::EvidenceHistory,
     failed_questions::FailedQuestions,
     list_state::ListState,
@@ -97,6 +98,8 @@ pub(crate) struct ConsoleState {
     pub(crate) search: SearchState,
     /// Result of the last operation, shown until its expiry.
     pub(crate) message: Option<StatusMessage>,
+    /// The tour of the demo, until it ends or the user presses a key.
+    pub(crate) tour: Option<DemoTour>,
     /// The user's own file.
     pub(crate) config: UserConfig,
     /// Whether nothing outside the console may be reached: no files, no programs, no other aggregator.
@@ -370,6 +373,7 @@ impl ConsoleState {
             prompt_history: prompt::PromptHistory::default(),
             search: SearchState::default(),
             message: None,
+            tour: None,
             config: UserConfig::default(),
             restriction: Restriction::default(),
             preferences,
@@ -400,7 +404,12 @@ impl ConsoleState {
 
     /// Shows a message for a limited time.
     pub(super) fn show_message(&mut self, succeeded: bool, text: &str) {
-        let until = self.now + MESSAGE;
+        self.show_message_for(succeeded, text, MESSAGE);
+    }
+
+    /// Shows a message for this long.
+    pub(super) fn show_message_for(&mut self, succeeded: bool, text: &str, lasts: Duration) {
+        let until = self.now + lasts;
         self.message = Some(StatusMessage { succeeded, text: SanitizedText::new(text), until });
     }
 

@@ -146,6 +146,18 @@ fn network_screen_by_each_measure() {
 }
 
 #[test]
+fn wide_network_screen_shows_the_probe_matrix_beside_the_map() {
+    let mut console = console_showing(NetworkScreen);
+    console.deliver_answer(Answer::Fabric(Arc::new(sample_answers::leaf_rail_fabric())));
+    console.draw(200, 50);
+    assert!(console.screen_questions().contains(&Question::Probe));
+    console
+        .answer_question(Question::Probe, Answer::Probe(Arc::new(sample_answers::probe_matrix())));
+    console.expect_golden_at("network-probe", 200, 50);
+    assert!(!console.draw(120, 35).join("\n").contains("PROBE"));
+}
+
+#[test]
 fn network_is_filtered_and_marks_findings_in_their_cells() {
     let mut console = console_showing(NetworkScreen);
     let mut fabric = sample_answers::leaf_rail_fabric();

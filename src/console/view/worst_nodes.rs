@@ -20,7 +20,7 @@ const COLUMNS: [ColumnLayout; 8] = [
     number_column("util %", 6),
     text_column("finding", 19),
     number_column("ports", 5),
-    number_column("power W", 7),
+    number_column("power kW", 8),
 ];
 
 /// Index of the column for the freshness of the data.
@@ -79,7 +79,8 @@ fn node_cells(node: &NodeLine, selected: bool, theme: Theme) -> [(String, Style)
     let power = node.power_watts.filter(|power| power.is_finite());
     let power = power.map_or_else(
         || display_text::ABSENT.into(),
-        |w| display_text::format_count(w.max(0.0) as u64),
+        // A node's power changes by a few watts all the time, which says nothing.
+        |w| format!("{:.1}", w.max(0.0) / 1e3),
     );
     let jobs: Vec<&str> = node.jobs.iter().map(|job| &**job).collect();
     [
