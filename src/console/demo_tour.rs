@@ -17,7 +17,7 @@ struct TourStep {
 }
 
 /// The steps: the faults of the demo have begun by the third one.
-const STEPS: [TourStep; 12] = [
+const STEPS: [TourStep; 13] = [
     step(1, &[], "tour of 2 minutes; any key ends it. For now this fleet is healthy"),
     step(12, &[], "GPU TIME: what every GPU does; LOST: what of it is lost, and its price"),
     step(24, &[], "a port failed: who is to blame, whose job it is, what it costs per hour"),
@@ -33,22 +33,19 @@ const STEPS: [TourStep; 12] = [
         &[KeyPress::Escape, KeyPress::Char('w')],
         "w: the GPUs that wait for this; their state says what for",
     ),
+    step(85, &[KeyPress::Char('3')], "3: jobs by GPUs lost, with owner, useful share and power"),
+    step(92, &[KeyPress::Enter], "Enter: the job that loses most, and its GPUs that differ"),
     step(
-        86,
-        &[KeyPress::Char('3'), KeyPress::Enter],
-        "3, Enter: the job that loses most, and its GPU that differs",
-    ),
-    step(
-        95,
+        99,
         &[KeyPress::Char('4')],
         "4: the network, worst leaf first; ✖ has a finding, x is a port that is down",
     ),
     step(
-        104,
+        106,
         &[KeyPress::Char('1'), KeyPress::Char('[')],
         "[: back to the previous mark; the whole screen is of that time",
     ),
-    step(112, &[KeyPress::Char('.')], ".: now again; ; searches anything by name, : takes commands"),
+    step(113, &[KeyPress::Char('.')], ".: now again; ; searches anything by name, : takes commands"),
     step(120, &[], "end of the tour: ? lists the keys of each screen, q quits"),
 ];
 

@@ -51,18 +51,19 @@ pub(crate) fn render_evidence_graph(
     let largest = known().fold(limit.unwrap_or(0.0), f32::max);
     let number = |value: f32| display_text::format_with_unit(f64::from(value), history.unit);
     let title = SanitizedText::new(&item.what);
+    let span = EvidenceHistory::span_ms(history);
     let mut out = vec![
         Line::default(),
         super::render_titled_line("GRAPH", vec![Span::raw(title.to_string())], theme),
     ];
     out.extend(axis_graph::render_axis_graph(
         &AxisGraph {
-            points: &history.mean,
+            points: EvidenceHistory::newest_points(history, span),
             peers: None,
             top: axis_graph::choose_top(largest, history.unit),
             limit: limit.map(|limit| (limit, item.side.render_limit(&number(limit)))),
             unit: history.unit,
-            span: Duration::from_millis(EvidenceHistory::span_ms(history)),
+            span: Duration::from_millis(span),
         },
         columns,
         lines,

@@ -89,7 +89,7 @@ impl<'a> ListColumn<'a> {
                 let (sign, digits) = unit_of(unit);
                 let title = if sign.is_empty() { bare } else { format!("{bare} {sign}") };
                 let width = display_text::text_width(&title).clamp(digits, 14)
-                    + usize::from(title.len() < 9);
+                    + usize::from(title.len() <= 9);
                 (title, text_table::number_column("", width))
             }
             _ => (bare, text_table::text_column("", text_column_width(field, column, table))),

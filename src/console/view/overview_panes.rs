@@ -76,14 +76,13 @@ pub(crate) fn draw_maps(
         heat_detail::draw(buffer, table, state, theme);
         return layout;
     }
-    let table = match detail.filter(|_| layout.has_side_pane) {
-        Some(finding) if table.height >= DETAIL_MIN => {
-            let height = (table.height * 3 / 5).max(DETAIL_MIN);
-            let area = Rect { height, ..table };
-            finding_details::draw_below_list(buffer, area, finding, state, theme);
-            Rect { y: table.y + height + 1, height: table.height.saturating_sub(height + 1), ..table }
+    let table = match detail.filter(|_| layout.has_side_pane && table.height >= DETAIL_MIN) {
+        Some(finding) => {
+            let (beside, nodes) = split_detail(map, table, heat_map::full_height(state, map.width));
+            finding_details::draw_below_list(buffer, beside, finding, state, theme);
+            nodes
         }
-        _ => table,
+        None => table,
     };
     let worst = &overview.worst;
     let at = state.cursors.of(WORST_CURSOR).row_index(worst.len(), |at| &worst[at].node);
@@ -109,6 +108,18 @@ pub(crate) fn draw_maps(
         }
     }
     layout
+}
+
+/// Returns the areas of the finding under the cursor and of the worst nodes: these are below the map where it leaves
+/// space for them, else below the finding.
+fn split_detail(map: Rect, beside: Rect, map_lines: usize) -> (Rect, Rect) {
+    let below = map.height.saturating_sub(map_lines.min(usize::from(u16::MAX)) as u16 + 1);
+    if below > WORST_BELOW as u16 {
+        return (beside, Rect { y: map.bottom() - below, height: below, ..map });
+    }
+    let height = (beside.height * 3 / 5).max(DETAIL_MIN);
+    let rest = beside.height.saturating_sub(height + 1);
+    (Rect { height, ..beside }, Rect { y: beside.bottom() - rest, height: rest, ..beside })
 }
 
 /// Returns the areas of the heat map and of the table of the worst nodes.
