@@ -3,8 +3,8 @@
 use gaunt_schema::{DeviceClass, MetricId, SanitizedText};
 
 use super::{
-    EvidenceItem, Filter, Finding, HistoryAggregation, HistoryQuery, HistoryRelation, MetricHistory,
-    Subject, filter::quote_text, history_answer::USUAL_POINTS,
+    EvidenceItem, Filter, Finding, HistoryAggregation, HistoryQuery, HistoryRelation,
+    MetricHistory, Subject, filter::quote_text, history_answer::USUAL_POINTS,
 };
 
 /// Maximum number of histories requested for one finding; an aggregator accepts at most sixteen streams.
@@ -15,10 +15,8 @@ const MOST: usize = 6;
 /// confusing.
 pub fn history_queries(finding: &Finding) -> Vec<Option<HistoryQuery>> {
     let mut remaining = MOST;
-    let exact_queries = finding
-        .evidence
-        .iter()
-        .filter(|evidence| evidence.past == HistoryRelation::Same);
+    let exact_queries =
+        finding.evidence.iter().filter(|evidence| evidence.past == HistoryRelation::Same);
     let exact_queries: Vec<_> =
         exact_queries.filter_map(|evidence| history_query(finding, evidence)).collect();
     let queries = finding.evidence.iter().map(|evidence| {
@@ -76,7 +74,6 @@ pub fn history_query(finding: &Finding, evidence: &EvidenceItem) -> Option<Histo
 /// Returns the limit in the unit of the points, if the number is the series itself.
 pub fn limit_in_unit(history: &MetricHistory, evidence: &EvidenceItem) -> Option<f32> {
     let limit = evidence.limit.filter(|limit| limit.is_finite() && *limit > 0.0)?;
-    let is_same_series =
-        history.unit == evidence.unit && evidence.past == HistoryRelation::Same;
+    let is_same_series = history.unit == evidence.unit && evidence.past == HistoryRelation::Same;
     is_same_series.then_some(limit as f32)
 }

@@ -84,7 +84,10 @@ impl FindingText<'_> {
         }
         let changes = self.lifecycle_rows();
         if !changes.is_empty() {
-            out.push("<h2>Timeline</h2>\n<table>\n<tr><th>time (UTC)</th><th>what</th></tr>\n".to_owned());
+            out.push(
+                "<h2>Timeline</h2>\n<table>\n<tr><th>time (UTC)</th><th>what</th></tr>\n"
+                    .to_owned(),
+            );
             for (at, what) in changes {
                 out.push(format!("<tr><td>{at}</td><td>{}</td></tr>\n", escape_html(&what)));
             }

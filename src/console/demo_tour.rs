@@ -27,7 +27,11 @@ const STEPS: [TourStep; 13] = [
         &[KeyPress::Enter],
         "Enter: since when, what to do next, each number beside its limit",
     ),
-    step(68, &[KeyPress::Char('e')], "e: every signal beside its baseline and its peers; what it is not"),
+    step(
+        68,
+        &[KeyPress::Char('e')],
+        "e: every signal beside its baseline and its peers; what it is not",
+    ),
     step(
         78,
         &[KeyPress::Escape, KeyPress::Char('w')],
@@ -45,7 +49,11 @@ const STEPS: [TourStep; 13] = [
         &[KeyPress::Char('1'), KeyPress::Char('[')],
         "[: back to the previous mark; the whole screen is of that time",
     ),
-    step(113, &[KeyPress::Char('.')], ".: now again; ; searches anything by name, : takes commands"),
+    step(
+        113,
+        &[KeyPress::Char('.')],
+        ".: now again; ; searches anything by name, : takes commands",
+    ),
     step(120, &[], "end of the tour: ? lists the keys of each screen, q quits"),
 ];
 

@@ -52,7 +52,10 @@ pub(crate) fn due_questions(
 
 #[cfg(test)]
 mod tests {
-    use gaunt_api::{EvidenceItem, Finding, evidence_query::{history_query, limit_in_unit}};
+    use gaunt_api::{
+        EvidenceItem, Finding,
+        evidence_query::{history_query, limit_in_unit},
+    };
     use gaunt_schema::unit::Unit;
 
     use super::*;

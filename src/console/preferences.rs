@@ -29,7 +29,6 @@ pub(crate) struct ConsolePreferences {
 /// Maximum number of saved rows.
 pub(crate) const MAX_SAVED: usize = 64;
 
-
 /// Returns the path of the preferences, in the user's state directory; none without a home directory.
 pub(crate) fn preferences_path(environment: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let absolute = |name: &str| environment(name).map(PathBuf::from).filter(|p| p.is_absolute());

@@ -128,7 +128,9 @@ impl TimeArgument {
     pub(crate) fn upcoming_instant(self, now: UnixMs) -> Option<UnixMs> {
         match self {
             Self::When(_) => None,
-            Self::Clock(second) | Self::UtcClock(second) => Some(instant_today(now, second)).filter(|today| *today > now),
+            Self::Clock(second) | Self::UtcClock(second) => {
+                Some(instant_today(now, second)).filter(|today| *today > now)
+            }
         }
     }
 }

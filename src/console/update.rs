@@ -99,8 +99,7 @@ fn handle_tick(state: &mut ConsoleState, now: UnixMs) -> UpdateOutcome {
     let over = state.message.take_if(|message| message.until <= now).is_some();
     let changed = over || has_aging_text(state);
     let mut outcome = UpdateOutcome { changed, ..UpdateOutcome::with_questions(state) };
-    if let Some((keys, text, lasts)) =
-        state.tour.as_mut().and_then(|tour| tour.take_due_step(now))
+    if let Some((keys, text, lasts)) = state.tour.as_mut().and_then(|tour| tour.take_due_step(now))
     {
         outcome.changed = true;
         outcome.effects.extend(keys.iter().map(|key| ConsoleEffect::Press(*key)));

@@ -56,7 +56,8 @@ impl EvidencePlot {
         text(&mut out, left - 6.0, y(top) + 10.0, "end", &number(top));
         text(&mut out, left - 6.0, y(0.0), "end", &number(0.0));
         if let Some(limit) = limit.map(f64::from) {
-            let label = super::escape_html(&self.item.side.render_limit(&format(limit, history.unit)));
+            let label =
+                super::escape_html(&self.item.side.render_limit(&format(limit, history.unit)));
             let at = y(limit);
             _ = writeln!(
                 out,
@@ -77,12 +78,20 @@ impl EvidencePlot {
             );
             text(&mut out, at + 4.0, above + 10.0, "start", "start of the finding");
         }
-        _ = writeln!(out, "<path d=\"{}\" stroke=\"#2f7ed8\" stroke-width=\"1.5\"/>", self.line(x, y));
+        _ = writeln!(
+            out,
+            "<path d=\"{}\" stroke=\"#2f7ed8\" stroke-width=\"1.5\"/>",
+            self.line(x, y)
+        );
         let bottom = SIZE.1 - 8.0;
         text(&mut out, left, bottom, "start", &(first.to_time_of_day() + "Z"));
         text(&mut out, left + width, bottom, "end", &(history.at.to_time_of_day() + "Z"));
         out.push_str("</svg>\n");
-        let many = if history.devices > 1 { format!(", mean of {}", history.devices) } else { String::new() };
+        let many = if history.devices > 1 {
+            format!(", mean of {}", history.devices)
+        } else {
+            String::new()
+        };
         (format!("{}{many}", self.item.what), out)
     }
 

@@ -45,8 +45,7 @@ impl ConsoleState {
         let queries = shown.map_or_else(Vec::new, |finding| {
             evidence_history::history_queries(finding).into_iter().flatten().collect()
         });
-        let mut questions =
-            evidence_history::due_questions(queries, &self.data.histories, before);
+        let mut questions = evidence_history::due_questions(queries, &self.data.histories, before);
         if self.past_instant.is_none() && self.is_due(self.data.alerts.as_ref().map(|(at, _)| *at))
         {
             questions.push(Question::Alerts);

@@ -23,9 +23,8 @@ impl GoldenConsole {
         assert!(plain.content.iter().all(|cell| is_default(cell.fg) && is_default(cell.bg)));
         let ascii = self.draw_buffer(width, height, theme(ColourDepth::None, GlyphSet::Ascii));
         assert!(ascii.content.iter().all(|cell| cell.symbol().is_ascii()));
-        let unknown = |buffer: &Buffer| {
-            buffer.content.iter().filter(|cell| cell.symbol() == "?").count()
-        };
+        let unknown =
+            |buffer: &Buffer| buffer.content.iter().filter(|cell| cell.symbol() == "?").count();
         let lines = buffer_lines(&ascii);
         assert_eq!(unknown(&ascii), unknown(&plain), "a glyph without ASCII form: {lines:#?}");
     }

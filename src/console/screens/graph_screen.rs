@@ -64,11 +64,7 @@ impl ScreenView for GraphScreen {
         let mut questions = vec![Question::Node(self.0.clone())];
         // A graph is read, not watched: one of a large job costs more than a table.
         let since = state.now - Duration::from_secs(5);
-        questions.extend(due_questions(
-            self.history_queries(state),
-            &state.data.histories,
-            since,
-        ));
+        questions.extend(due_questions(self.history_queries(state), &state.data.histories, since));
         questions
     }
 

@@ -34,7 +34,6 @@ const HIGH: u16 = 27;
 /// Maximum number of lines about failed targets.
 const TROUBLES: usize = 2;
 
-
 impl ScreenView for OverviewScreen {
     fn commands() -> &'static [ScreenCommand] {
         const {
@@ -278,7 +277,8 @@ impl ScreenView for OverviewScreen {
             let lines: Vec<Line<'_>> = lines.into_iter().map(|(line, _)| line).collect();
             return draw_page(buffer, rest, &lines, state.scroll, theme);
         }
-        let layout = overview_panes::draw_maps(buffer, rest, state, overview, overview_detail(state), theme);
+        let layout =
+            overview_panes::draw_maps(buffer, rest, state, overview, overview_detail(state), theme);
         click_areas.extend(layout.click_areas);
         ScreenLayout { click_areas, ..layout }
     }

@@ -246,6 +246,11 @@ mod tests {
                 Some(2_000.0 + 500.0 * (point / 40.0).sin() + 60.0 * (point * 1.7).sin())
             });
             overview.lost.history = points.collect();
+            let names = (0..32).map(|node| format!("gpu{node:05}"));
+            let line = overview.worst[1].clone();
+            let worst = names
+                .map(|name| gaunt_api::NodeLine { node: name.as_str().into(), ..line.clone() });
+            overview.worst = worst.collect();
             for (of, line) in (1..).zip(&mut overview.worst) {
                 line.power_watts = line.power_watts.map(|watts| watts + vary(of));
                 line.utilization_ratio = Some(0.97 + vary(of) / 1_000.0);

@@ -87,7 +87,8 @@ impl UserConfig {
             }
             ("keys", _) => return Err("keys is not a list; write [[keys]]".to_owned()),
             _ => {
-                let known = "theme, time, bell, notify, contexts, aliases, bindings, columns and keys";
+                let known =
+                    "theme, time, bell, notify, contexts, aliases, bindings, columns and keys";
                 return Err(format!("{key} is not known; known are {known}"));
             }
         }

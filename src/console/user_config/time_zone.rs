@@ -29,8 +29,9 @@ impl DisplayZone {
             _ => return None,
         };
         let (hours, minutes) = text[1..].split_once(':')?;
-        let number =
-            |text: &str| text.parse::<i32>().ok().filter(|n| text.len() == 2 && (0..60).contains(n));
+        let number = |text: &str| {
+            text.parse::<i32>().ok().filter(|n| text.len() == 2 && (0..60).contains(n))
+        };
         let minutes: i32 = number(hours)? * 60 + number(minutes)?;
         (minutes <= MAX_MINUTES).then_some(Self::Fixed(sign * minutes * 60))
     }

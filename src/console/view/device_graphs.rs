@@ -67,8 +67,7 @@ const PORT: [GraphMetric; 8] = [
 /// Returns the graphs of a device for which points are known.
 pub(crate) fn recorded_graphs(device: &DeviceDetail) -> Vec<GraphMetric> {
     let all: &[GraphMetric] = if device.class == DeviceClass::Gpu { &GPU } else { &PORT };
-    let recorded =
-        |one: &&GraphMetric| !device.recent_points(&one.metric.series_key()).is_empty();
+    let recorded = |one: &&GraphMetric| !device.recent_points(&one.metric.series_key()).is_empty();
     all.iter().filter(recorded).copied().collect()
 }
 

@@ -267,8 +267,7 @@ fn render_evidence(
         let mut line = text_table::render_row(&columns, evidence_cells(item, theme));
         if has_history {
             line.push_span(Span::raw("  "));
-            drawn |= history
-                .is_some_and(|history| limit_in_unit(history, item).is_some());
+            drawn |= history.is_some_and(|history| limit_in_unit(history, item).is_some());
             line.spans.extend(history.map_or_else(
                 || vec![Span::raw(" ".repeat(graph_width))],
                 |history| {

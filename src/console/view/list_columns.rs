@@ -5,7 +5,9 @@ use std::time::Duration;
 use gaunt_schema::unit::Unit;
 
 use crate::{display_text, widget::text_table};
-use gaunt_api::{answer_table::HISTORY_COLUMNS, AnswerColumn, AnswerTable, FieldKind, Subject, SubjectField};
+use gaunt_api::{
+    AnswerColumn, AnswerTable, FieldKind, Subject, SubjectField, answer_table::HISTORY_COLUMNS,
+};
 
 /// Column of a shown table.
 pub(crate) struct ListColumn<'a> {
