@@ -15,6 +15,9 @@ use super::{
 };
 use gaunt_cluster::{Cluster, NodeId};
 
+/// Traffic / usual traffic from which a job on a single node is the one that sends or receives.
+const MORE_THAN_USUAL: f64 = 1.5;
+
 /// Adds hung jobs, and jobs that hold GPUs without using them.
 pub(super) fn detect_hung_jobs(
     judge: &JudgeState,
@@ -52,7 +55,7 @@ fn detect_collective_hang(
         return None;
     }
     let is_profiled = group.is_profiled(&judge.gpus, cluster.now(), cluster.freshness_window());
-    let hosts = SilentHosts::of(judge, cluster, group, &nodes)?;
+    let hosts = SilentHosts::of(judge, cluster, group, &nodes, is_profiled)?;
     let silent_kinds = usize::from(hosts.traffic.is_some()) + usize::from(hosts.io.is_some());
     let finding = if spins {
         let busy_waiting = format_count(ranks.busy_waiting, "GPU");
@@ -117,6 +120,7 @@ impl SilentHosts {
         cluster: &Cluster,
         group: &JobGroup,
         nodes: &[NodeId],
+        is_profiled: bool,
     ) -> Option<Self> {
         let limits = &judge.limits;
         // What a node sends that several jobs share may be of another one.
@@ -132,10 +136,12 @@ impl SilentHosts {
         // Ports carry other traffic besides, and hosts have chores: only what is much by a host's own past is progress,
         // or a checkpoint.
         let usual = |host: &HostAverages| host.compare_traffic(cluster)?.baseline;
+        // Ranks of one node that are known to compute nothing do not need the network: only more than usual, such as a
+        // checkpoint, is theirs.
+        let is_local = group.nodes.len() == 1 && is_profiled;
+        let share = if is_local { MORE_THAN_USUAL } else { limits.standstill_ratio };
         let sends_from = |host: &HostAverages| {
-            limits
-                .silent_network_ratio
-                .max(usual(host).unwrap_or_default() * limits.standstill_ratio)
+            limits.silent_network_ratio.max(usual(host).unwrap_or_default() * share)
         };
         let traffic = |host: &HostAverages| Some(host.compare_traffic(cluster)?.now);
         let works = |host: &HostAverages| {
@@ -284,10 +290,12 @@ pub(super) fn is_still(judge: &JudgeState, cluster: &Cluster, gpu: &GpuTracker) 
     Some(flat && power < most_waiting_power(gpu, limits) && pace < limits.hung_power_pace_ratio)
 }
 
-/// Returns the power below which a GPU may busy-wait: little of its limit, or of what its work usually draws.
+/// Returns the power below which a GPU may busy-wait: little of its limit, or of what its work usually draws above idle.
 fn most_waiting_power(gpu: &GpuTracker, limits: &Thresholds) -> f64 {
+    let idle = gpu.averages.idle_power(limits);
     let usual = gpu.averages.usual_power().unwrap_or_default();
-    limits.power_waiting_ratio.max(usual * limits.hung_power_pace_ratio)
+    let least_work = idle + (usual - idle).max(0.0) * limits.hung_power_pace_ratio;
+    limits.power_waiting_ratio.max(least_work)
 }
 
 /// Returns the nodes that may hang together, sorted by number: all of a labelled job; without job labels two jobs may

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use gaunt_cluster::{Cluster, NodeId};
-use gaunt_schema::{Entity, EntityKind, FindingKind, SanitizedText};
+use gaunt_schema::{Entity, EntityKind, FindingKind, SanitizedText, Severity};
 
 use super::{
     EvidenceRow, JudgeState, checkpoint_pause,
     finding_lifecycle::DetectorOutcome,
+    host_pressure::only_pressed,
     idle_ranks::IdleRanks,
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_count, format_percent},
@@ -29,6 +30,7 @@ pub(super) fn detect_starved_nodes(
         checkpoint_pause::refute_starvation(judge, cluster, group, outcome);
         // A job that stops, or nearly does, most likely writes a checkpoint or has ended, until that has outlasted a pause.
         let page_delay = if group.may_pause { judge.limits.pause_settle_seconds } else { 0.0 };
+        let before = outcome.suspicions.len();
         let mut add_node = |starved: StarvedNode<'_>, outcome: &mut DetectorOutcome| {
             if reported.insert(starved.id) {
                 let pending = starved.pending_finding(judge, cluster);
@@ -53,6 +55,7 @@ pub(super) fn detect_starved_nodes(
                 }
                 None => {}
             }
+            add_only_pressed(judge, cluster, group, before, outcome);
             continue;
         }
         let starved: Vec<StarvedNode<'_>> = group
@@ -87,11 +90,34 @@ pub(super) fn detect_starved_nodes(
             }
             add_node(starved, outcome);
         }
+        add_only_pressed(judge, cluster, group, before, outcome);
     }
     storage.retain(|(group, _)| !group.may_pause);
     if !storage.is_empty() {
         outcome.suspicions.push(storage_slow_finding(judge, cluster, &storage));
     }
+}
+
+/// Adds the only pressed host of a slower job in which nobody is known to starve, as of `before` in the outcome: where its
+/// GPUs wait too shortly for samples to show, the pressure is all that differs. It never pages: the pressure may be a
+/// chore, and the cause another one.
+fn add_only_pressed(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    group: &JobGroup,
+    before: usize,
+    outcome: &mut DetectorOutcome,
+) {
+    if outcome.suspicions.len() > before || group.may_pause {
+        return;
+    }
+    let Some(id) = only_pressed(judge, cluster, group) else { return };
+    let starved = StarvedNode::of_idle_rows(judge, cluster, group, id, None, false);
+    let pending = starved.and_then(|starved| starved.pending_finding(judge, cluster));
+    outcome.suspicions.extend(pending.map(|mut pending| {
+        pending.finding.severity = Severity::Warning;
+        pending
+    }));
 }
 
 /// Finds the nodes of a slower job whose network file systems answer late, if most of its nodes are.

@@ -51,7 +51,7 @@ pub(super) struct BaselineComparison {
     pub(super) now: f64,
     pub(super) baseline: Option<f64>,
     /// A user accepted this baseline.
-    accepted: bool,
+    pub(super) accepted: bool,
 }
 
 impl HostAverages {

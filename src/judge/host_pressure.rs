@@ -1,6 +1,6 @@
 //! Host pressure: pressure on a host that is evidence that its GPUs wait for it.
 
-use gaunt_cluster::Cluster;
+use gaunt_cluster::{Cluster, NodeId};
 use gaunt_schema::EvidenceItem;
 
 use super::{
@@ -8,6 +8,7 @@ use super::{
     evidence_catalogue::EvidenceRow,
     host_averages::{BaselineComparison, HostAverages},
     host_evidence::PressureSource,
+    job_group::JobGroup,
     pending_finding::format_percent,
     usual_pressure::compare_pressure,
 };
@@ -85,6 +86,50 @@ impl CpuPressure {
     }
 }
 
+/// A host stands out if it waits so many times as long as any other of its job.
+const OUTLIER_TIMES: f64 = 5.0;
+
+/// The least other hosts of a job that one is compared with.
+const LEAST_OTHERS: usize = 2;
+
+/// Pressure that a host has and no other host of its job: evidence even if it is as old as the host is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OutlyingPressure {
+    pub(super) source: PressureSource,
+    /// The share of time from which it stands out.
+    pub(super) limit: f64,
+}
+
+impl OutlyingPressure {
+    /// Returns that of a host, if it stands out; no search unless its pressure is over the limit.
+    pub(super) fn of(
+        judge: &JudgeState,
+        cluster: &Cluster,
+        group: &JobGroup,
+        id: NodeId,
+    ) -> Option<Self> {
+        let limits = &judge.limits;
+        let at_least = [
+            (PressureSource::Io, limits.io_pressure_ratio),
+            (PressureSource::Cpu, limits.cpu_pressure_ratio),
+        ];
+        at_least.into_iter().find_map(|(source, least)| {
+            let of = |id: &NodeId| compare_pressure(source, judge.hosts.get(id)?, cluster);
+            let own = of(&id).filter(|own| own.now >= least && !own.accepted)?.now;
+            let (mut others, mut most) = (0, 0.0_f64);
+            for other in group.nodes.iter().filter(|other| **other != id) {
+                let Some(other) = of(other) else { continue };
+                (others, most) = (others + 1, most.max(other.now));
+                if own < most * OUTLIER_TIMES {
+                    return None;
+                }
+            }
+            let limit = least.max(most * OUTLIER_TIMES);
+            (others >= LEAST_OTHERS).then_some(Self { source, limit })
+        })
+    }
+}
+
 /// Pressure on a host that is evidence: over its limit, and further above the host's past than hosts usually rise.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a kind of evidence of its own")]
@@ -134,6 +179,16 @@ impl HostPressure {
         }
     }
 
+    /// Adds pressure that no other host of its job has.
+    pub(super) fn with_outlying(mut self, outlying: Option<OutlyingPressure>) -> Self {
+        match outlying.map(|outlying| outlying.source) {
+            Some(PressureSource::Io) => self.io = true,
+            Some(PressureSource::Cpu) => self.pressed = true,
+            _ => {}
+        }
+        self
+    }
+
     /// Whether tasks wait, for whatever it is.
     pub(super) fn is_any(self) -> bool {
         self.io || self.pressed || self.crowded || self.pegged
@@ -146,4 +201,21 @@ impl HostPressure {
             || (self.pressed && is_likely(PressureSource::Cpu))
             || (self.saturated && is_likely(PressureSource::BusiestCpu))
     }
+}
+
+/// Finds the only host of a slower job that waits for CPU or IO more than hosts do by chance.
+pub(super) fn only_pressed(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    group: &JobGroup,
+) -> Option<NodeId> {
+    if !judge.gangs.of(group).is_slower(group, &judge.limits) {
+        return None;
+    }
+    let is_clear = |id: &&NodeId| {
+        let host = judge.hosts.get(id);
+        host.is_some_and(|host| HostPressure::of(judge, cluster, host).is_clear(host))
+    };
+    let mut pressed = group.nodes.iter().filter(is_clear);
+    pressed.next().filter(|_| pressed.next().is_none()).copied()
 }

@@ -212,7 +212,7 @@ impl Judge {
         lagging_ranks::add_lagging_rank_evidence(&self.state, cluster, &mut outcome);
         self.nodes_to_ask = lagging_ranks::nodes_to_ask(&self.state, cluster, &outcome);
         one_page::cap_second_pages(&self.state, &mut outcome);
-        one_page::cap_late_starvation(&self.state, &mut outcome);
+        one_page::cap_late_starvation(&self.state, cluster, &mut outcome);
         probe_evidence::add_probe_evidence(&self.state, &self.cross_node, cluster, &mut outcome);
         outcome.undecidable.extend(self.undecidable_findings(cluster));
         outcome.coverage = evidence_coverage::check_coverage(&self.state, cluster);

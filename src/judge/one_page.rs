@@ -3,9 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gaunt_schema::{Finding, FindingKind, SanitizedText, Severity, UnixMs};
+use gaunt_cluster::{Cluster, NodeId};
+use gaunt_schema::{DeviceClass, Finding, FindingKind, SanitizedText, Severity, UnixMs};
 
-use super::{JudgeState, finding_lifecycle::DetectorOutcome, pending_finding::is_inferred};
+use super::{
+    JudgeState, finding_lifecycle::DetectorOutcome, host_pressure::only_pressed,
+    pending_finding::is_inferred,
+};
 
 /// Keeps inferred findings from paging for a job for which another open finding pages.
 pub(super) fn cap_second_pages(judge: &JudgeState, outcome: &mut DetectorOutcome) {
@@ -34,8 +38,13 @@ pub(super) fn cap_second_pages(judge: &JudgeState, outcome: &mut DetectorOutcome
 }
 
 /// Makes starvation at rare samples informational that is found after another fault which slows the same nodes: samples
-/// of GPUs that wait are low now and then, and chores of hosts are everywhere.
-pub(super) fn cap_late_starvation(judge: &JudgeState, outcome: &mut DetectorOutcome) {
+/// of GPUs that wait are low now and then, and chores of hosts are everywhere. The only host of the job that is clearly
+/// pressed is a second cause, and a warning.
+pub(super) fn cap_late_starvation(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    outcome: &mut DetectorOutcome,
+) {
     let mut slowed: BTreeMap<&SanitizedText, UnixMs> = BTreeMap::new();
     for record in judge.tracker.open_records() {
         let finding = &record.finding;
@@ -59,9 +68,19 @@ pub(super) fn cap_late_starvation(judge: &JudgeState, outcome: &mut DetectorOutc
         let caused = finding.entity.node.as_ref().and_then(|node| slowed.get(node));
         let opened = judge.tracker.open_one(&finding.id).map(|open| open.life.opened);
         if caused.is_some_and(|caused| opened.is_none_or(|opened| opened > *caused)) {
-            pending.finding.severity = Severity::Info;
+            let node = finding.entity.node.as_ref().and_then(|node| cluster.node_by_name(node));
+            let is_second = node.is_some_and(|(id, _)| is_only_pressed(judge, cluster, id));
+            let most = if is_second { Severity::Warning } else { Severity::Info };
+            pending.finding.severity = pending.finding.severity.min(most);
         }
     }
+}
+
+/// Whether a host is the only one of a slower job that is clearly pressed.
+fn is_only_pressed(judge: &JudgeState, cluster: &Cluster, id: NodeId) -> bool {
+    let rows = cluster.node_by_id(id).map(|node| node.device_rows(DeviceClass::Gpu));
+    let groups = judge.job_groups.groups_on(rows.unwrap_or_default());
+    groups.into_iter().any(|group| only_pressed(judge, cluster, group) == Some(id))
 }
 
 /// Whether a finding of this kind says what slows a job, by what devices or ports report.

@@ -7,7 +7,7 @@ use super::{
     EvidenceRow, JudgeState, Thresholds, checkpoint_pause,
     host_averages::{BaselineComparison, HostAverages},
     host_evidence::PressureSource,
-    host_pressure::{CpuPressure, HostPressure},
+    host_pressure::{CpuPressure, HostPressure, OutlyingPressure, only_pressed},
     idle_ranks::IdleRanks,
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_percent},
@@ -24,6 +24,8 @@ pub(super) struct StarvedNode<'a> {
     node: &'a Node,
     group: &'a JobGroup,
     host: HostAverages,
+    /// Pressure that only its host has, where nothing else shows that it is unusual.
+    outlying: Option<OutlyingPressure>,
     /// Its GPUs' utilization, their baseline, and that of the others.
     pub(super) utilization: f64,
     pub(super) baseline: Option<f64>,
@@ -119,12 +121,17 @@ impl<'a> StarvedNode<'a> {
         if host.is_pausing(cluster, limits) == Some(true) {
             return None;
         }
+        // What was there at the first look became the baseline: then the other nodes of the job are the reference.
+        let outlying = Some(HostPressure::of(judge, cluster, &host))
+            .filter(|pressure| !pressure.is_any())
+            .and_then(|_| OutlyingPressure::of(judge, cluster, group, id));
         let low_one = |row: &u32| {
             let averages = &known(row)?.averages;
             let utilization = averages.utilization_at(now, gap)?;
             // Before its own baseline is known, the others serve as one if they are busy all the time.
             let spins = |busy: &f64| *busy >= limits.utilization_spinning_ratio;
-            let baseline = averages.usual_utilization().or(elsewhere.filter(spins))?;
+            let own = averages.usual_utilization().filter(|_| outlying.is_none());
+            let baseline = own.or(elsewhere.filter(spins))?;
             // It still does some work: a GPU that does none pauses, or hangs. Traffic does not show it: a checkpoint
             // may use the same ports.
             let works = utilization >= limits.standstill_ratio
@@ -148,8 +155,8 @@ impl<'a> StarvedNode<'a> {
             }
             _ => return None,
         };
-        let baseline =
-            median(low.iter().filter_map(|row| known(row)?.averages.usual_utilization()));
+        let own = |row: &u32| known(row)?.averages.usual_utilization();
+        let baseline = median(low.iter().filter_map(own)).filter(|_| outlying.is_none());
         let baseline = baseline.or(elsewhere);
         // In a job group of one node the others are those GPUs of the node that stay at their baseline.
         let siblings = rows.iter().filter(|row| !low.contains(row)).copied();
@@ -160,6 +167,7 @@ impl<'a> StarvedNode<'a> {
             node,
             group,
             host,
+            outlying,
             utilization,
             baseline,
             others,
@@ -189,6 +197,7 @@ impl<'a> StarvedNode<'a> {
             node,
             group,
             host: judge.hosts.get(&id).copied().unwrap_or_default(),
+            outlying: None,
             utilization: median(
                 low.iter().filter_map(|row| averages(row)?.utilization_at(now, gap)),
             )?,
@@ -201,6 +210,11 @@ impl<'a> StarvedNode<'a> {
         })
     }
 
+    /// Returns what its host waits for.
+    fn pressure(&self, judge: &JudgeState, cluster: &Cluster) -> HostPressure {
+        HostPressure::of(judge, cluster, &self.host).with_outlying(self.outlying)
+    }
+
     /// Whether the others are busier than it.
     pub(super) fn is_below_others(&self, judge: &JudgeState) -> bool {
         self.others.is_some_and(|others| self.utilization < others * judge.limits.hungry_ratio)
@@ -208,13 +222,7 @@ impl<'a> StarvedNode<'a> {
 
     /// Whether its job is slower, and its host is the only one of the job that waits for CPU or IO more than hosts do.
     fn is_only_one_pressed(&self, judge: &JudgeState, cluster: &Cluster) -> bool {
-        let is_clear = |host: &HostAverages| HostPressure::of(judge, cluster, host).is_clear(host);
-        let is_any = |id: &NodeId| {
-            judge.hosts.get(id).is_some_and(|host| HostPressure::of(judge, cluster, host).is_any())
-        };
-        judge.gangs.of(self.group).is_slower(self.group, &judge.limits)
-            && is_clear(&self.host)
-            && self.group.nodes.iter().filter(|id| **id != self.id).all(|id| !is_any(id))
+        only_pressed(judge, cluster, self.group) == Some(self.id)
     }
 
     pub(super) fn excess_io_pressure(
@@ -247,7 +255,7 @@ impl<'a> StarvedNode<'a> {
         cluster: &Cluster,
     ) -> Option<PendingFinding> {
         let limits = &judge.limits;
-        let pressure = HostPressure::of(judge, cluster, &self.host);
+        let pressure = self.pressure(judge, cluster);
         let HostPressure { io, pressed, crowded, pegged, .. } = pressure;
         // Where it is known how far ranks of this job differ by chance, they must differ by more.
         let is_known = judge.gangs.of(self.group).knows_its_ranks() && self.group.nodes.len() > 1;
@@ -255,7 +263,7 @@ impl<'a> StarvedNode<'a> {
             .low
             .iter()
             .filter(|row| judge.gpus.get(**row as usize).is_some_and(|gpu| gpu.idler.is_likely()));
-        let is_idler = idlers.count() * 2 > self.low.len();
+        let is_idler = idlers.count() * 2 > self.low.len() || self.outlying.is_some();
         let alone = self.is_below_others(judge) && (!is_known || is_idler);
         let is_slowed =
             self.group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
@@ -283,6 +291,7 @@ impl<'a> StarvedNode<'a> {
         // Chores make tasks wait on any host: that pages where it is known to be more than hosts do by chance, or where
         // the rest of the job waits for this node.
         let is_much = pressure.is_clear(&self.host)
+            || self.outlying.is_some()
             || self.host.evidence.is_likely(PressureSource::Cpu)
             || ((io || pressed || pegged) && alone && waits);
         let kinds = usize::from(host > 0 && is_much) + usize::from(is_relative);
@@ -383,8 +392,7 @@ impl<'a> StarvedNode<'a> {
 
     /// Returns the pressure of the host that counts as evidence: ` (IO pressure 76 %)`.
     fn render_pressure(&self, judge: &JudgeState, cluster: &Cluster) -> String {
-        let HostPressure { io, pressed, crowded, pegged, .. } =
-            HostPressure::of(judge, cluster, &self.host);
+        let HostPressure { io, pressed, crowded, pegged, .. } = self.pressure(judge, cluster);
         let value = |compared: Option<BaselineComparison>, counts: bool| {
             compared.filter(|_| counts).map(|compared| compared.now)
         };
@@ -404,19 +412,23 @@ impl<'a> StarvedNode<'a> {
     fn collect_evidence(&self, judge: &JudgeState, cluster: &Cluster) -> Vec<EvidenceItem> {
         let limits = &judge.limits;
         let baseline = |beside: Option<BaselineComparison>| {
+            if self.outlying.is_some() {
+                return "limit: from the other nodes of the job".to_owned();
+            }
             let baseline = beside.and_then(|beside| beside.baseline);
             baseline
                 .map(|baseline| format!("limit: above the baseline {}", format_percent(baseline)))
                 .unwrap_or_default()
         };
         let now = |beside: Option<BaselineComparison>| beside.map(|beside| beside.now);
-        // What was there before counts for nothing.
+        // What was there before counts for nothing, unless no other node of the job has it.
         let above = |beside: Option<BaselineComparison>, limit: f64| {
-            Some(limit + beside.and_then(|beside| beside.baseline).unwrap_or_default())
+            let before = beside.and_then(|beside| beside.baseline).unwrap_or_default();
+            Some(self.outlying.map_or(limit + before, |outlying| outlying.limit))
         };
         let (io, cpu) =
             (self.host.compare_io_pressure(cluster), self.host.compare_cpu_pressure(cluster));
-        let pressure = HostPressure::of(judge, cluster, &self.host);
+        let pressure = self.pressure(judge, cluster);
         let (cpu_limit, cpu_key) = if pressure.crowded && !pressure.pressed {
             (limits.cpu_crowded_ratio, "cpu_crowded_ratio")
         } else {

@@ -4,8 +4,12 @@ use gaunt_cluster::{Cluster, NodeId};
 use gaunt_schema::Severity;
 
 use super::{
-    JudgeState, host_evidence::PressureSource, host_pressure::HostPressure, idle_ranks::IdleRanks,
-    job_group::JobGroup, starved_node::StarvedNode,
+    JudgeState,
+    host_evidence::PressureSource,
+    host_pressure::{HostPressure, only_pressed},
+    idle_ranks::IdleRanks,
+    job_group::JobGroup,
+    starved_node::StarvedNode,
 };
 
 /// What rounds of rare samples say about a job that is slower.
@@ -25,24 +29,15 @@ fn blamed_node(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Optio
     })
 }
 
-/// Finds the only host of a slower job that waits for CPU or IO more than hosts do by chance, if its GPUs are less busy
-/// than the others.
+/// Finds the only pressed host of a slower job, if its GPUs are less busy than the others.
 fn find_only_pressed<'a>(
     judge: &'a JudgeState,
     cluster: &'a Cluster,
     group: &'a JobGroup,
     of_node: impl Fn(&NodeId, Option<&[u32]>) -> Option<StarvedNode<'a>>,
 ) -> Option<RareVerdict<'a>> {
-    if !judge.gangs.of(group).is_slower(group, &judge.limits) {
-        return None;
-    }
-    let is_clear = |id: &&NodeId| {
-        let host = judge.hosts.get(id);
-        host.is_some_and(|host| HostPressure::of(judge, cluster, host).is_clear(host))
-    };
-    let mut pressed = group.nodes.iter().filter(is_clear);
-    let only = pressed.next().filter(|_| pressed.next().is_none())?;
-    let starved = of_node(only, None).filter(|starved| starved.is_below_others(judge))?;
+    let only = only_pressed(judge, cluster, group)?;
+    let starved = of_node(&only, None).filter(|starved| starved.is_below_others(judge))?;
     Some(RareVerdict::Nodes(vec![starved]))
 }
 

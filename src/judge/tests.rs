@@ -11,6 +11,7 @@ use gaunt_schema::{
 
 mod certificate_tests;
 mod fabric_tests;
+mod first_look_tests;
 mod flat_power_tests;
 mod inference_tests;
 mod lagging_rank_tests;

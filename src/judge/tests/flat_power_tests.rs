@@ -81,11 +81,43 @@ fn flat_power_of_a_job_that_sends_is_no_hang() {
 #[test]
 fn flat_power_of_a_job_without_nvlink_traffic_is_a_hang() {
     // Little of its limit, and little of what it usually draws: some models draw much while they wait.
-    for flat_watts in [400.0, 550.0] {
+    for flat_watts in [400.0, 600.0] {
         let fixture = run_job(DataPath::NvLinks, FLAT_FROM + 400, FLAT_FROM, flat_watts);
         assert_eq!(hang_ids(&fixture), ["collective_hang/8812"], "{flat_watts} W");
         assert_eq!(fixture.judge.gpu_state(0), GpuState::Hung);
     }
     let fixture = run_job(DataPath::NvLinks, FLAT_FROM + 400, FLAT_FROM, 750.0);
     assert_eq!(hang_ids(&fixture), [""; 0], "it still draws most of its usual power");
+}
+
+/// A node of a job that sends something else besides, and computes until `still_from`.
+fn sending_page(second: i64, name: &str, still_from: i64) -> Report {
+    let mut page = node_report(name);
+    for index in 0..GPUS {
+        let device = page.ensure_device(Device::new_gpu(index));
+        page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
+        let tensor = if second < still_from { 0.4 } else { 0.0 };
+        for (metric, value) in [(gpu::UTILIZATION, 1.0), (gpu::TENSOR_ACTIVE, tensor)] {
+            push_reading(&mut page, Device::new_gpu(index), metric, value);
+        }
+    }
+    let bytes = second as f64 * 5e9;
+    let sent = [(port::RECEIVE_BYTES, bytes), (port::TRANSMIT_BYTES, bytes)];
+    for (metric, value) in [(port::STATE, 4.0), (port::RATE, 5e10)].into_iter().chain(sent) {
+        push_reading(&mut page, Device::new_port("mlx5_0", "1"), metric, value);
+    }
+    page
+}
+
+#[test]
+fn job_on_one_node_hangs_though_its_node_sends_as_ever() {
+    let targets = [("gpu001:9770", Dialect::Gaunt), ("gpu002:9770", Dialect::Gaunt)];
+    let hung_among = |nodes: usize| {
+        let mut fixture = TargetFixture::new(&targets[..nodes]);
+        fixture
+            .run(400, |second, node| sending_page(second, ["gpu001", "gpu002"][node], FLAT_FROM));
+        hang_ids(&fixture).len()
+    };
+    assert_eq!(hung_among(1), 1, "ranks of one node send nothing over the network");
+    assert_eq!(hung_among(2), 0, "ranks of two nodes that send make progress");
 }
