@@ -45,6 +45,7 @@ mod own_certificates;
 mod past_deliveries;
 mod peer_connection;
 pub mod persist_task;
+mod progress_line;
 pub mod record_command;
 mod recording_health;
 pub mod replay_command;

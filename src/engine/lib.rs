@@ -47,6 +47,7 @@ pub mod pairing_scheduler;
 mod peer_actions;
 mod peer_snapshot;
 mod persisted_state;
+mod power_history;
 mod private_files;
 mod query_scheduler;
 pub mod record;
