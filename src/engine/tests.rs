@@ -1,6 +1,7 @@
 //! Tests of the engine in virtual time: simulated fleets, from report or page to answer.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -182,6 +183,31 @@ fn fleet_read_every_ten_seconds_shows_the_same_faults() {
         assert!(!findings.iter().any(wrong), "second {}: {findings:?}", run.second);
     }
     assert_eq!(run.open_findings().len(), 2);
+}
+
+/// The port went down before the usual pace of its job was known.
+#[test]
+fn demo_shows_the_same_faults_and_costs_after_ten_minutes() {
+    let mut run = EngineTestRun::new("demo", 32, 7);
+    let mut costs: BTreeMap<FindingKind, Vec<f64>> = BTreeMap::new();
+    while run.second < 600 {
+        run.step_period();
+        if run.second < 120 {
+            continue;
+        }
+        for finding in run.open_findings() {
+            costs.entry(finding.kind).or_default().push(finding.lost_gpus);
+        }
+    }
+    // One job of the demo holds GPUs that it does not use.
+    costs.remove(&FindingKind::IdleAllocated);
+    assert_eq!(costs.len(), 2, "nothing else is found: {:?}", costs.keys());
+    for (kind, costs) in costs {
+        let mean = |costs: &[f64]| costs.iter().sum::<f64>() / costs.len() as f64;
+        let (first, last) = (mean(&costs[..60]), mean(&costs[costs.len() - 60..]));
+        assert!(first > 5.0, "{kind} costs {first}");
+        assert!((first - last).abs() < first * 0.3, "{kind} costs {first} and then {last}");
+    }
 }
 
 #[test]

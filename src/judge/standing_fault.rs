@@ -21,9 +21,16 @@ pub(super) fn is_harmless_to(judge: &JudgeState, fault: &Finding, group: &JobGro
         return false;
     }
     let opened = judge.tracker.open_one(&fault.id).map(|open| open.life.opened);
-    let usual = judge.gangs.of(group).last_usual();
-    let since = opened.zip(judge.first_step).map(|(opened, first)| opened.max(first));
-    since.is_some_and(|since| usual.duration_since(since).as_secs_f64() > USUAL_SECONDS)
+    let Some((opened, first)) = opened.zip(judge.first_step) else { return false };
+    let evidence = judge.gangs.of(group);
+    let since = opened.max(first);
+    if evidence.last_usual().duration_since(since).as_secs_f64() <= USUAL_SECONDS {
+        return false;
+    }
+    // What is usual for a job that was new when the fault began was learned beside the fault: the baseline from before it
+    // may still show the loss.
+    let was_known = opened.duration_since(evidence.first_seen()).as_secs_f64() > USUAL_SECONDS;
+    was_known || group.lost_share().is_none_or(|lost| lost <= 0.0)
 }
 
 /// Whether such a fault slows the jobs on its node, as far as known. Of a job whose usual pace is not known yet that is
