@@ -50,6 +50,9 @@ pub(super) struct JobEvidence {
     /// The last round in which it ran at its usual pace, as far as known.
     #[serde(default)]
     usual_at: UnixMs,
+    /// The last such round in which it was not below its baseline either.
+    #[serde(default)]
+    at_baseline: UnixMs,
     /// Whether the job is slower than its baseline.
     slower: ShiftDetector,
     /// The same by the traffic of its nodes, which is counted, while activity may be known from instants only.
@@ -156,6 +159,9 @@ impl GangEvidence {
             job.add_round(cluster, group, gpus, limits);
             if job.runs_as_usual(group, limits) {
                 job.usual_at = now;
+                if group.lost_share().is_none_or(|lost| lost <= 0.0) {
+                    job.at_baseline = now;
+                }
             }
         }
     }
@@ -185,6 +191,11 @@ impl JobEvidence {
     /// Returns when it ran at its usual pace last; the epoch if it never did.
     pub(super) fn last_usual(&self) -> UnixMs {
         self.usual_at
+    }
+
+    /// Returns when it ran at its usual pace and was not below its baseline last; the epoch if it never did.
+    pub(super) fn last_at_baseline(&self) -> UnixMs {
+        self.at_baseline
     }
 
     /// Whether enough rounds were seen to know what is usual.

@@ -23,14 +23,11 @@ pub(super) fn is_harmless_to(judge: &JudgeState, fault: &Finding, group: &JobGro
     let opened = judge.tracker.open_one(&fault.id).map(|open| open.life.opened);
     let Some((opened, first)) = opened.zip(judge.first_step) else { return false };
     let evidence = judge.gangs.of(group);
-    let since = opened.max(first);
-    if evidence.last_usual().duration_since(since).as_secs_f64() <= USUAL_SECONDS {
-        return false;
-    }
     // What is usual for a job that was new when the fault began was learned beside the fault: the baseline from before it
-    // may still show the loss.
+    // may show the loss.
     let was_known = opened.duration_since(evidence.first_seen()).as_secs_f64() > USUAL_SECONDS;
-    was_known || group.lost_share().is_none_or(|lost| lost <= 0.0)
+    let usual = if was_known { evidence.last_usual() } else { evidence.last_at_baseline() };
+    usual.duration_since(opened.max(first)).as_secs_f64() > USUAL_SECONDS
 }
 
 /// Whether such a fault slows the jobs on its node, as far as known. Of a job whose usual pace is not known yet that is
