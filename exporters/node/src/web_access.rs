@@ -225,9 +225,8 @@ impl WebAccess {
             Err(error) => return tracing::error!(%error, "cannot read the web configuration"),
         };
         let Some(read) = read else { return };
-        let checked = read.and_then(|(rules, versions)| {
-            Ok((self.check_change(state, rules)?, versions))
-        });
+        let checked =
+            read.and_then(|(rules, versions)| Ok((self.check_change(state, rules)?, versions)));
         match checked {
             Ok((rules, versions)) => {
                 // The new file may name other files than those just compared.
@@ -272,18 +271,23 @@ impl WebAccess {
     }
 }
 
-/// What an address beyond this machine lacks; none if it has TLS and asks clients for an identity.
-pub fn describe_open_address(address: IpAddr, access: Option<&WebAccess>) -> Option<&'static str> {
+/// What an address beyond this machine lacks; none if it has TLS and asks clients for an identity, here or with tokens of
+/// the server's own.
+pub fn describe_open_address(
+    address: IpAddr,
+    access: Option<&WebAccess>,
+    needs_token: bool,
+) -> Option<&'static str> {
     if address.to_canonical().is_loopback() {
         return None;
     }
     let (tls, identity) = access.map_or((false, false), |access| {
         (access.server_tls().is_some(), access.requires_identity())
     });
-    match (tls, identity) {
+    match (tls, identity || needs_token) {
         (true, true) => None,
         (true, false) => Some("other machines can read without a password or certificate"),
-        (false, true) => Some("passwords are sent without TLS"),
+        (false, true) => Some("passwords and tokens are sent without TLS"),
         (false, false) => Some("other machines can read without TLS and without a password"),
     }
 }
