@@ -221,11 +221,7 @@ impl SimulatedStoreWriter {
 fn fill_step(step: &mut StoreStep) {
     let at = step.instant().0;
     for number in 0..SERIES {
-        step.push_sample(
-            "sample",
-            &[("number", &number.to_string())],
-            sample_value(number, at),
-        );
+        step.push_sample("sample", &[("number", &number.to_string())], sample_value(number, at));
     }
 }
 
