@@ -46,6 +46,7 @@ mod past_deliveries;
 mod peer_connection;
 pub mod persist_task;
 mod progress_line;
+mod ready_notice;
 pub mod record_command;
 mod recording_health;
 pub mod replay_command;

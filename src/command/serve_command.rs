@@ -13,6 +13,7 @@ use super::{
     own_certificates::OwnCertificates,
     peer_connection::PeerConnection,
     persist_task::{self, PersistTask},
+    ready_notice::notify_ready,
     stored_history,
 };
 use crate::{
@@ -111,6 +112,7 @@ pub async fn run(
     let server = server.with_recording(Arc::new(move || follow.start_following(now())));
     let (server, store_tasks) = start_store(serve_options.store, server, &source, store_lines)?;
     tracing::info!(address = %server.local_address()?, sources, ?period, "serving");
+    notify_ready(std::env::var_os("NOTIFY_SOCKET"));
     let stop = async {
         let reload = async {
             while hang_up.recv().await.is_some() {
@@ -183,7 +185,9 @@ fn secure_server(
     let access = access.map(Arc::new);
     let clients = options.client_certificates.clone();
     let certificates = OwnCertificates { access: access.clone(), clients };
-    if let Some(why) = describe_open_address(options.listen.ip(), access.as_deref()) {
+    if let Some(why) =
+        describe_open_address(options.listen.ip(), access.as_deref(), options.roles.read_needs_role)
+    {
         tracing::warn!(listen = %options.listen, "{why}; set serve.web_config");
     }
     let server = match access {

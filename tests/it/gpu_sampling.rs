@@ -348,10 +348,12 @@ fn fabric_and_modes_are_labels_with_old_drivers_too() {
             fs::write(device.join("numa_node"), numa).unwrap();
         }
         options.sys_root = folder.join("sys");
+        options.imex_program = Some(fixture_path("nvidia-imex-ctl"));
     });
     let (old, new) = (Device::new_gpu(0), Device::new_gpu(1));
-    let report =
-        node.wait_for_report("a tick", |report| reading_value(report, &new, gpu::POWER).is_some());
+    let waits = |report: &Report| reading_value(report, &new, health::IMEX_STATE) == Some(2.0);
+    let report = node.wait_for_report("the IMEX daemon", waits);
+    assert_eq!(collector_success(&report, "imex"), Some(1.0));
     for device in [&old, &new] {
         let labels = info_labels(&report, device, gpu::INFO);
         for label in [

@@ -4,13 +4,17 @@
 
 use std::{
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use serde_json::Value;
 
-use crate::{binaries::program_path, test_process::RunToEnd};
+use crate::{
+    binaries::program_path,
+    test_process::{RunToEnd, debian_program},
+};
 
 /// The sets of values in `config/kubernetes/chart/ci`.
 const VALUE_SETS: [&str; 4] = ["default", "mixed", "secured", "single"];
@@ -218,4 +222,34 @@ fn chart_contains_every_rule_file_and_dashboard() {
     let version: Value =
         serde_saphyr::from_str(&fs::read_to_string(chart.join("Chart.yaml")).unwrap()).unwrap();
     assert_eq!(version["appVersion"], env!("CARGO_PKG_VERSION"));
+}
+
+/// A rendering of an older chart or version fails here: run `config/kubernetes/render`.
+#[test]
+fn manifests_are_those_of_this_version_and_its_settings() {
+    for set in VALUE_SETS {
+        let manifests = read_manifests(set);
+        for manifest in &manifests {
+            let version = &manifest["metadata"]["labels"]["app.kubernetes.io/version"];
+            if version.is_string() {
+                assert_eq!(version, env!("CARGO_PKG_VERSION"), "{set}: {}", manifest["kind"]);
+            }
+        }
+        let [node, _, aggregator, _] = read_setting_files(set);
+        for (kind, settings) in [("DaemonSet", node), ("StatefulSet", aggregator)] {
+            let mut checksum = debian_program("sha256sum");
+            let mut checksum =
+                checksum.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            // The chart computes it without the line feed at the end.
+            let settings = settings.trim_end_matches('\n');
+            checksum.stdin.take().unwrap().write_all(settings.as_bytes()).unwrap();
+            let output = checksum.wait_with_output().unwrap();
+            let digest = String::from_utf8(output.stdout).unwrap();
+            for owner in manifests_of_kind(&manifests, kind) {
+                let annotated =
+                    &owner["spec"]["template"]["metadata"]["annotations"]["gaunt/settings"];
+                assert!(digest.starts_with(annotated.as_str().unwrap()), "{set} {kind}: {digest}");
+            }
+        }
+    }
 }

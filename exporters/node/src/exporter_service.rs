@@ -297,7 +297,7 @@ fn load_access(path: Option<&Path>) -> Result<Option<Arc<WebAccess>>, WebConfigE
 
 /// Warns if other machines can read the page without TLS or without a password or certificate.
 fn warn_of_open_address(listen: SocketAddr, access: Option<&WebAccess>) {
-    if let Some(why) = describe_open_address(listen.ip(), access) {
+    if let Some(why) = describe_open_address(listen.ip(), access, false) {
         tracing::warn!(%listen, "{why}; set web_config");
     }
 }

@@ -55,7 +55,7 @@ pub struct NodeArguments {
     #[arg(long, value_name = "NAME")]
     pub exclude: Option<Vec<String>>,
     /// Collectors to disable, as named in gaunt_collector_success, or parts of nvml: gpm, fast-sampling, xid,
-    /// kernel_log, processes
+    /// kernel_log, imex, processes
     #[arg(long, alias = "without", value_name = "NAMES", value_delimiter = ',')]
     pub disable: Option<Vec<ReadingSource>>,
     /// Folder with *.prom files to export unchanged

@@ -5,6 +5,7 @@
 
 mod driver_call;
 mod gpu_inventory;
+mod imex_daemon;
 mod kernel_log;
 pub(crate) mod nvml_collector;
 mod nvml_driver;

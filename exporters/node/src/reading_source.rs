@@ -45,6 +45,8 @@ pub enum ReadingSource {
     Xid,
     /// The kernel log, the second source of XIDs.
     KernelLog,
+    /// The IMEX daemon of a node in a multi-node NVLink domain.
+    Imex,
     /// Processes on GPUs, and their owners; their number is still reported.
     Processes,
     /// Metrics files of other programs.
@@ -62,7 +64,7 @@ const FORMER_FAST_SAMPLING: &str = "glances";
 
 impl ReadingSource {
     /// Every source with its name, which is that of its collector on the page.
-    pub const ALL: [(Self, &str); 23] = [
+    pub const ALL: [(Self, &str); 24] = [
         (Self::Cpu, "cpu"),
         (Self::Memory, "memory"),
         (Self::Pressure, "pressure"),
@@ -81,6 +83,7 @@ impl ReadingSource {
         (Self::FastSampling, "fast-sampling"),
         (Self::Xid, "xid"),
         (Self::KernelLog, "kernel_log"),
+        (Self::Imex, "imex"),
         (Self::Processes, "processes"),
         (Self::Textfiles, "textfiles"),
         (Self::Inspector, "inspector"),

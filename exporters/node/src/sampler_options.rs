@@ -47,6 +47,8 @@ pub struct SamplerOptions {
     pub kubelet: PathBuf,
     /// The kernel log, the second source of XIDs; without one only the driver is used.
     pub kernel_log: Option<PathBuf>,
+    /// NVIDIA's tool for the IMEX daemon; by default `nvidia-imex-ctl` in the folders of NVIDIA's packages.
+    pub imex_program: Option<PathBuf>,
     /// The program that runs as the NVML worker; by default this executable.
     pub worker_program: Option<PathBuf>,
 }
@@ -97,6 +99,7 @@ impl Default for SamplerOptions {
             without: BTreeSet::new(),
             kubelet: PathBuf::from("/var/lib/kubelet/pod-resources/kubelet.sock"),
             kernel_log: Some(PathBuf::from("/dev/kmsg")),
+            imex_program: None,
             worker_program: None,
         }
     }

@@ -271,18 +271,23 @@ impl WebAccess {
     }
 }
 
-/// What an address beyond this machine lacks; none if it has TLS and asks clients for an identity.
-pub fn describe_open_address(address: IpAddr, access: Option<&WebAccess>) -> Option<&'static str> {
+/// What an address beyond this machine lacks; none if it has TLS and asks clients for an identity, here or with tokens of
+/// the server's own.
+pub fn describe_open_address(
+    address: IpAddr,
+    access: Option<&WebAccess>,
+    needs_token: bool,
+) -> Option<&'static str> {
     if address.to_canonical().is_loopback() {
         return None;
     }
     let (tls, identity) = access.map_or((false, false), |access| {
         (access.server_tls().is_some(), access.requires_identity())
     });
-    match (tls, identity) {
+    match (tls, identity || needs_token) {
         (true, true) => None,
         (true, false) => Some("other machines can read without a password or certificate"),
-        (false, true) => Some("passwords are sent without TLS"),
+        (false, true) => Some("passwords and tokens are sent without TLS"),
         (false, false) => Some("other machines can read without TLS and without a password"),
     }
 }

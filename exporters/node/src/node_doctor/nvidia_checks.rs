@@ -100,6 +100,13 @@ pub(super) fn check_device_nodes(dev_root: &Path) -> NodeCheck {
 /// Checks that NVML's library is there and is a library.
 pub(super) fn check_library(options: &SamplerOptions) -> NodeCheck {
     let name = "NVML library";
+    if cfg!(target_feature = "crt-static") {
+        return NodeCheck::missing(
+            name,
+            "this gaunt-node is linked statically and cannot load it",
+            "install the deb or rpm of gaunt-node, or its tarball without -static",
+        );
+    }
     let path = match &options.nvml_library {
         Some(path) => path.clone(),
         None => match find_library() {

@@ -10,7 +10,7 @@ use gaunt_schema::{
 use super::{
     kernel_log::is_same_device,
     process_owners::{self, InfoLabels, ProcessOwners},
-    worker_pipe::{GpuIdentity, GpuPart, GpuRoundReadings},
+    worker_pipe::{GpuAttribute, GpuIdentity, GpuPart, GpuRoundReadings},
 };
 
 mod rate_integrals;
@@ -144,6 +144,15 @@ impl GpuInventory {
     /// The page number of the GPU at a PCI address in the kernel log's form.
     pub(super) fn gpu_number_at(&self, pci: &str) -> Option<u32> {
         self.gpus.iter().find(|gpu| gpu.is_at(pci)).map(|gpu| gpu.number)
+    }
+
+    /// The numbers of the present GPUs that are in a multi-node NVLink domain: the driver states a cluster of them.
+    pub(super) fn gpus_in_nvlink_domain(&self) -> Vec<u32> {
+        let has_cluster = |gpu: &&InventoryGpu| {
+            gpu.present
+                && gpu.latest.words.iter().any(|(name, _)| *name == GpuAttribute::ClusterUuid)
+        };
+        self.gpus.iter().filter(has_cluster).map(|gpu| gpu.number).collect()
     }
 
     /// The processes on all GPUs.

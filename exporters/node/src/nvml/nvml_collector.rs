@@ -7,11 +7,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaunt_schema::{Device, Report, SanitizedText, UnixMs, catalogue::exporter, xid::describe_xid};
+use gaunt_schema::{
+    Device, Report, SanitizedText, UnixMs,
+    catalogue::{exporter, gpu_health},
+    xid::describe_xid,
+};
 use tokio::sync::watch;
 
 use super::{
     gpu_inventory::{GpuInventory, GpuOwnership},
+    imex_daemon::ImexDaemon,
     kernel_log::{self, KernelLog},
     process_owners::ProcessOwners,
     worker_pipe::{self, WorkerMessage, XidCount},
@@ -48,6 +53,8 @@ pub(crate) struct NvmlCollector {
     ticks_to_look: u32,
     xids: XidTracker,
     log: KernelLogSource,
+    /// Queried while a GPU is in an NVLink domain, if enabled.
+    imex: Option<ImexDaemon>,
 }
 
 /// The kernel log as the second source of XIDs.
@@ -80,6 +87,9 @@ impl NvmlCollector {
                 proc_root: options.proc_root.clone(),
                 open: None,
             },
+            imex: options
+                .is_enabled(crate::ReadingSource::Imex)
+                .then(|| ImexDaemon::new(options.imex_program.as_deref())),
         }
     }
 
@@ -176,6 +186,22 @@ impl NvmlCollector {
         }
     }
 
+    /// Reports the state of the IMEX daemon for the GPUs of an NVLink domain, and the status.
+    fn report_imex(&mut self, now: Instant, report: &mut Report) {
+        let gpus = self.inventory.gpus_in_nvlink_domain();
+        let Some(imex) = self.imex.as_mut().filter(|_| !gpus.is_empty()) else { return };
+        let Some(status) = imex.poll_state(now) else { return };
+        for number in gpus {
+            let device = report.ensure_device(Device::new_gpu(number));
+            report.push(device, gpu_health::IMEX_STATE, status.reading);
+        }
+        let device = report.ensure_device(Device::new_collector("imex"));
+        report.push(device, exporter::COLLECTOR_SUCCESS, f64::from(u8::from(!status.has_failed)));
+        if let Some(message) = &status.message {
+            report.add_info(device, exporter::COLLECTOR_INFO, &[("message", message)]);
+        }
+    }
+
     /// The status message of GPUs that answer.
     fn render_summary(&self) -> String {
         let (count, lost) = self.inventory.count_gpus();
@@ -217,6 +243,7 @@ impl Collector for NvmlCollector {
         let pods = Arc::clone(&self.holders.borrow());
         let ownership = GpuOwnership { owners: &self.owners, holders: &pods };
         self.inventory.report_gpus(health == WorkerHealth::Working, ownership, report);
+        self.report_imex(now, report);
         // A node that had GPUs and now has none has a problem, whatever the worker reports.
         let had_gpus = self.inventory.count_gpus().0 > 0;
         if had_gpus {

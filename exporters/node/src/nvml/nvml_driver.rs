@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     ffi::OsStr,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -66,6 +67,11 @@ pub(super) enum NvmlInitError {
     /// The loader does not find the library: there is no NVIDIA driver on this machine.
     #[error("no GPU: {0} not found; install the NVIDIA driver or pass --nvml-library")]
     NotInstalled(String),
+    /// This program is linked statically, and such a program loads no library.
+    #[error(
+        "this gaunt-node is linked statically and cannot load {0}; on nodes with NVIDIA GPUs install its deb, rpm or other tarball"
+    )]
+    LinkedStatically(String),
     /// The configured library cannot be loaded.
     #[error("cannot load the NVML library {path}: {why}; check --nvml-library")]
     NotLoadable {
@@ -85,7 +91,12 @@ pub(super) enum NvmlInitError {
 impl NvmlInitError {
     /// Whether there is simply no GPU driver here.
     pub(super) fn is_not_installed(&self) -> bool {
-        matches!(self, Self::NotInstalled(_))
+        match self {
+            Self::NotInstalled(_) => true,
+            // A kernel module whose GPUs cannot be read is no node without GPUs.
+            Self::LinkedStatically(_) => !Path::new("/proc/driver/nvidia").exists(),
+            _ => false,
+        }
     }
 }
 
@@ -102,6 +113,9 @@ impl<'a> NvmlDriver<'a> {
         let text = || name.to_string_lossy().into_owned();
         match nvml {
             Ok(nvml) => Ok(Self { nvml, current_call, features, gpus: Vec::new(), rounds: 0 }),
+            Err(NvmlError::LibloadingError(_)) if cfg!(target_feature = "crt-static") => {
+                Err(NvmlInitError::LinkedStatically(text()))
+            }
             // A path must be a library; a bare name is searched by the loader.
             Err(NvmlError::LibloadingError(_)) if !text().contains('/') => {
                 Err(NvmlInitError::NotInstalled(text()))

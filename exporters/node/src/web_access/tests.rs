@@ -216,11 +216,13 @@ async fn requests_beyond_the_rate_limit_are_denied() {
 fn addresses_beyond_this_machine_need_tls_and_an_identity() {
     let folder = make_folder();
     let (outside, local) = ([0, 0, 0, 0].into(), [127, 0, 0, 1].into());
-    assert_eq!(describe_open_address(local, None), None);
-    assert!(describe_open_address(outside, None).is_some());
+    assert_eq!(describe_open_address(local, None, false), None);
+    assert!(describe_open_address(outside, None, false).is_some());
     let access = load_text(folder.path(), &tls_section("")).unwrap();
-    assert!(describe_open_address(outside, Some(&access)).is_some());
+    assert!(describe_open_address(outside, Some(&access), false).is_some());
+    assert_eq!(describe_open_address(outside, Some(&access), true), None);
+    assert!(describe_open_address(outside, None, true).is_some());
     let lines = "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: client.pem\n";
     let access = load_text(folder.path(), &tls_section(lines)).unwrap();
-    assert_eq!(describe_open_address(outside, Some(&access)), None);
+    assert_eq!(describe_open_address(outside, Some(&access), false), None);
 }

@@ -1,10 +1,11 @@
-//! What the last release wrote is read: its state, a page of gaunt-node and its answers, as files of version 0.1.0.
+//! What the last release wrote is read: its state, a page and a frame of gaunt-node and its answers, as files of version 0.1.0.
 
 use std::path::{Path, PathBuf};
 
 use gaunt_schema::{
     Device, UnixMs,
     catalogue::gpu,
+    frame::{FrameDecodeState, FrameDecoder, LAYOUT_BYTES},
     text::{PageLimits, decode_page},
 };
 
@@ -65,6 +66,22 @@ fn page_of_the_last_release_is_decoded() {
     assert!(page.report.samples.len() > 1_000, "{}", page.report.samples.len());
     let power = page.report.find_reading(&Device::new_gpu(0), gpu::POWER);
     assert!(power.and_then(gaunt_schema::Reading::value).is_some());
+}
+
+/// The first answer of gaunt-node with the fake driver's `full.toml`: layout, identity and readings.
+#[test]
+fn frame_of_the_last_release_is_decoded() {
+    let body = std::fs::read(fixture("page.frame")).unwrap();
+    let decoder = FrameDecoder::new(LAYOUT_BYTES);
+    let mut state = FrameDecodeState::default();
+    let page = decoder.decode_frame(&mut state, &body, &PageLimits::default()).unwrap();
+    assert_eq!(page.report.node.as_deref(), Some("gpu001"));
+    for (metric, expected) in [(gpu::POWER, 300.0), (gpu::PRESENT, 1.0)] {
+        let reading = page.report.find_reading(&Device::new_gpu(1), metric);
+        assert_eq!(reading.and_then(gaunt_schema::Reading::value), Some(expected));
+    }
+    // The next answer of the same node may be a difference to this one.
+    assert!(decoder.client_state(&mut state).tick.is_some());
 }
 
 #[test]
