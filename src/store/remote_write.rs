@@ -86,7 +86,6 @@ impl RemoteWriteClient {
     ) -> Self {
         Self { url, deadline, client: HttpClient::new(credentials, headers, Some(deadline)) }
     }
-
 }
 
 impl StoreClient for RemoteWriteClient {

@@ -225,9 +225,8 @@ impl WebAccess {
             Err(error) => return tracing::error!(%error, "cannot read the web configuration"),
         };
         let Some(read) = read else { return };
-        let checked = read.and_then(|(rules, versions)| {
-            Ok((self.check_change(state, rules)?, versions))
-        });
+        let checked =
+            read.and_then(|(rules, versions)| Ok((self.check_change(state, rules)?, versions)));
         match checked {
             Ok((rules, versions)) => {
                 // The new file may name other files than those just compared.

@@ -196,7 +196,8 @@ fn truncated_segment_returns_its_whole_blocks() {
     // Targets and one page: every byte more is one more cut, and more to search after each.
     let deliveries = fleet_deliveries(1, 1);
     record_all(recorder_options(folder.path()), &deliveries);
-    let path = segment_ring::segments_in(&*system_disk(), folder.path()).unwrap().pop().unwrap().path;
+    let path =
+        segment_ring::segments_in(&*system_disk(), folder.path()).unwrap().pop().unwrap().path;
     let mut bytes = fs::read(&path).unwrap();
     // A second block, so that half of the cuts leave one.
     let mut payload = Vec::new();
@@ -302,7 +303,8 @@ fn flipped_bit_loses_one_block() {
     let folder = tempfile::tempdir().unwrap();
     // Blocks of a megabyte: this creates several.
     record_all(recorder_options(folder.path()), &fleet_deliveries(8, 12));
-    let path = segment_ring::segments_in(&*system_disk(), folder.path()).unwrap().pop().unwrap().path;
+    let path =
+        segment_ring::segments_in(&*system_disk(), folder.path()).unwrap().pop().unwrap().path;
     let bytes = fs::read(&path).unwrap();
     let blocks = decode_segment(&bytes).unwrap().blocks.len();
     assert!(blocks >= 3, "{blocks} blocks");

@@ -114,7 +114,8 @@ fn files_are_readable_by_their_owner_only() {
 #[test]
 fn damaged_file_is_dropped_and_counted() {
     let folder = tempfile::tempdir().unwrap();
-    let mut backlog = Backlog::open(system_disk(), Some(folder.path().to_path_buf()), 1 << 20).unwrap();
+    let mut backlog =
+        Backlog::open(system_disk(), Some(folder.path().to_path_buf()), 1 << 20).unwrap();
     backlog.push_requests((1..=3).map(batch_at).collect());
     let damaged = folder.path().join("000000000000-0000.rw");
     let mut bytes = fs::read(&damaged).unwrap();

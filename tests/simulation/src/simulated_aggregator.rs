@@ -3,9 +3,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use gaunt::command::persist_task::{PersistWriter, load_from_store};
-use gaunt_api::{
-    Answer, FindingAction, FindingList, Overview, PeerAction, PeerOutcome, Question,
-};
+use gaunt_api::{Answer, FindingAction, FindingList, Overview, PeerAction, PeerOutcome, Question};
 use gaunt_engine::{
     Engine, EngineOptions, PeerSnapshot, PersistedState, RecordedPast,
     record::spawn_recording_inbox, state_store::StateStore,
@@ -104,7 +102,8 @@ impl SimulatedAggregator {
         let state = join_peer(state, peer, anchor)?;
         let (recorder, simulated) =
             recording.start_recorder(disk).map_err(|error| error.to_string())?;
-        let steps = SimulatedStoreWriter::start(disk, to_store).map_err(|error| error.to_string())?;
+        let steps =
+            SimulatedStoreWriter::start(disk, to_store).map_err(|error| error.to_string())?;
         let options =
             EngineOptions { period: PERIOD, says_usual: true, ..EngineOptions::default() };
         let mut engine = Engine::from_persisted(options, state);

@@ -71,10 +71,8 @@ impl SimulatedPair {
 
     /// What must hold once the two have reached each other for a while: both say alike which findings are acknowledged.
     pub(crate) fn check_agreement(hosts: &[SimulatedHost]) -> Vec<String> {
-        let lists: Vec<_> = hosts
-            .iter()
-            .filter_map(|host| Some(host.aggregator.as_ref()?.findings()))
-            .collect();
+        let lists: Vec<_> =
+            hosts.iter().filter_map(|host| Some(host.aggregator.as_ref()?.findings())).collect();
         let [first, other] = &lists[..] else { return Vec::new() };
         let mut broken = Vec::new();
         for finding in first.findings.iter().filter(|it| it.life.state != LifeState::Closed) {

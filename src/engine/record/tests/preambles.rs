@@ -126,7 +126,8 @@ fn damaged_preamble_is_reported_and_everything_else_is_read() {
         recorder.record_delivery(*at, delivery);
     }
     drop(recorder);
-    let path = segment_ring::segments_in(&*system_disk(), folder.path()).unwrap().pop().unwrap().path;
+    let path =
+        segment_ring::segments_in(&*system_disk(), folder.path()).unwrap().pop().unwrap().path;
     let whole = fs::read(&path).unwrap();
     let (at, length) = {
         let segment = decode_segment(&whole).unwrap();
