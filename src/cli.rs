@@ -39,7 +39,7 @@ Filters, for --filter and after ? in a question:
   has job and not has sm_active              has: the value exists; a missing value matches no comparison
   ... sort power desc, node limit 20 offset 40 columns node,gpu,power
   Fields of GPUs: node gpu state finding job job_name user rank namespace pod leaf rail rack domain
-  uuid model serial pci_bus_id age, and every metric of `gaunt metrics`, in short or in full.";
+  uuid model serial pci_bus_id recent_power age, and every metric of `gaunt metrics`, in short or in full.";
 
 /// Exit codes and the choice of the aggregator, for the help.
 const EXIT_CODES: &str = "\
@@ -302,6 +302,9 @@ pub struct DemoArguments {
     /// Restricted mode: the console writes no file but its preferences and runs no program.
     #[arg(long)]
     pub restricted: bool,
+    /// Walk through the screens in two minutes; any key ends it.
+    #[arg(long, conflicts_with_all = ["snapshot_after", "scenario"])]
+    pub tour: bool,
 }
 
 /// Options of `serve`.
@@ -440,6 +443,10 @@ pub struct ReportArguments {
     /// Report on a whole recording of `gaunt record` or of an aggregator instead.
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["aggregator", "targets", "targets_file", "file_sd", "http_sd", "dns_sd", "last", "prometheus"])]
     pub from: Option<PathBuf>,
+    /// Instead, one finding as a page of HTML that needs nothing else, with plots of its evidence: its id, or a unique
+    /// part of it; open or closed, of an aggregator or of the end of a recording.
+    #[arg(long, value_name = "ID", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "prometheus", "last", "price", "currency", "co2", "format", "watch"])]
+    pub incident: Option<String>,
     /// Price of one GPU-hour of a GPU model, such as 'NVIDIA H100*=2.50', or 2.50 for all other models; overrides
     /// report.prices in the settings.
     #[arg(long, value_name = "[MODEL=]AMOUNT", value_parser = parse_price)]

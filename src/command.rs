@@ -45,6 +45,7 @@ mod own_certificates;
 mod past_deliveries;
 mod peer_connection;
 pub mod persist_task;
+mod progress_line;
 pub mod record_command;
 mod recording_health;
 pub mod replay_command;
@@ -53,6 +54,7 @@ pub mod report_command;
 mod series_setup;
 pub mod serve_command;
 pub mod snapshot_command;
+mod stored_history;
 
 pub use aggregator_address::{
     AGGREGATOR_VARIABLE, AUTHORITIES_VARIABLE, AggregatorAddress, AggregatorNamedBy,

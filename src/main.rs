@@ -120,6 +120,9 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
         Some(GauntCommand::SupportBundle(options)) => run_bundle(options).await,
         Some(GauntCommand::Explain(options)) => run_explain(options).await,
         Some(GauntCommand::Ack(options)) => run_ack(options).await,
+        Some(GauntCommand::Report(options)) if options.incident.is_some() => {
+            run_incident(options).await
+        }
         Some(GauntCommand::Report(options)) => {
             Box::pin(report_command::run(report_options(options).await?)).await
         }
@@ -150,6 +153,7 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
 async fn run_demo(arguments: cli::DemoArguments) -> anyhow::Result<ExitCode> {
     let mut settings = Settings::default();
     settings.console.restricted = arguments.restricted;
+    settings.console.tour = arguments.tour;
     let options = demo_command::DemoOptions {
         nodes: arguments.nodes.map(usize::from),
         scenario: arguments.scenario,
@@ -318,6 +322,26 @@ async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode>
         settings.engine,
     )
     .await
+}
+
+/// Prints the page of one finding.
+async fn run_incident(options: cli::ReportArguments) -> anyhow::Result<ExitCode> {
+    let settings = load_settings(&options.view.scrape)?;
+    let from = match options.from {
+        Some(folder) => explain_command::ExplainSource::Recording(judge_command::JudgeOptions {
+            from: judge_command::JudgeSource::Folder(folder),
+            site: settings.site.clone(),
+            period: None,
+            json: false,
+        }),
+        None => {
+            let aggregator = options.view.aggregator.into_iter().next();
+            explain_command::ExplainSource::Aggregator(choose_aggregator(aggregator, &settings))
+        }
+    };
+    let (finding, form) = (options.incident, explain_command::ExplanationFormat::Html);
+    let options = explain_command::ExplainOptions { finding, from, form };
+    explain_command::run(options, settings.engine).await
 }
 
 /// Builds the report options: flags take precedence over the price table of the settings.

@@ -226,8 +226,11 @@ impl Settings {
     /// Store options, if the flag or the settings name a store. What waits is kept in a folder of the state.
     pub fn store_options(&self, url: Option<String>, state: Option<&Path>) -> Option<StoreOptions> {
         let url = url.unwrap_or_else(|| self.store.url.clone());
+        let query_url =
+            self.store.query_url.clone().or_else(|| gaunt_store::derive_query_url(&url));
         let backlog_folder = state.map(|folder| folder.join("store"));
-        (!url.is_empty()).then(|| StoreOptions { url, backlog_folder, ..self.store.clone() })
+        let options = StoreOptions { url, query_url, backlog_folder, ..self.store.clone() };
+        (!options.url.is_empty()).then_some(options)
     }
 
     /// Who may do what. The token in the file of the first flag, else of the settings, permits everything, and that of

@@ -1,11 +1,17 @@
 //! Tables: bulk answers as columns, one array for each metric and identity, each distinct text stored once.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use gaunt_schema::{AbsenceReason, SanitizedText, UnixMs, unit::Unit};
 use serde::{Deserialize, Serialize};
 
 use super::Subject;
+
+/// Digits of a cell that shows a history.
+pub const HISTORY_COLUMNS: usize = 20;
+
+/// The time that such a cell shows: 15 s a digit.
+pub const HISTORY_SPAN: Duration = Duration::from_mins(5);
 
 /// Rows of a subject as columns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

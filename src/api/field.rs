@@ -164,6 +164,7 @@ pub enum BuiltinField {
     Rack,
     Rail,
     Rank,
+    RecentPower,
     Rejected,
     Runtime,
     Samples,

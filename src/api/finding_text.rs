@@ -7,6 +7,10 @@ use super::{
     victim_groups::describe_victims,
 };
 
+mod evidence_plot;
+
+pub use evidence_plot::EvidencePlot;
+
 /// A finding with what is known around it, to be written as a text.
 #[derive(Clone, Copy)]
 pub struct FindingText<'a> {
@@ -18,6 +22,8 @@ pub struct FindingText<'a> {
     pub context: Option<&'a FindingContext>,
     /// Its explanation, for signals and causes that were ruled out.
     pub explanation: Option<&'a Explanation>,
+    /// Histories of its evidence, for the page of HTML.
+    pub plots: &'a [EvidencePlot],
     /// Where it can be read in full.
     pub link: Option<&'a str>,
     /// Formats a number with its unit.
@@ -68,6 +74,25 @@ impl FindingText<'_> {
             out.push(format!("<dt>{label}</dt><dd>{}</dd>\n", escape_html(&text)));
         }
         out.push("</dl>\n".to_owned());
+        if !self.plots.is_empty() {
+            out.push("<h2>History</h2>\n".to_owned());
+        }
+        for plot in self.plots {
+            let (title, svg) = plot.render_svg(self.finding, self.format);
+            let title = escape_html(&title);
+            out.push(format!("<figure>\n<figcaption>{title}</figcaption>\n{svg}</figure>\n"));
+        }
+        let changes = self.lifecycle_rows();
+        if !changes.is_empty() {
+            out.push(
+                "<h2>Timeline</h2>\n<table>\n<tr><th>time (UTC)</th><th>what</th></tr>\n"
+                    .to_owned(),
+            );
+            for (at, what) in changes {
+                out.push(format!("<tr><td>{at}</td><td>{}</td></tr>\n", escape_html(&what)));
+            }
+            out.push("</table>\n".to_owned());
+        }
         for table in self.tables() {
             let heads = table.headings.iter().map(|head| format!("<th>{head}</th>"));
             let heads: String = heads.collect();
@@ -120,6 +145,24 @@ impl FindingText<'_> {
             facts.push(("Missing", finding.missing.join(", ")));
         }
         facts
+    }
+
+    /// What happened to the finding and near its start, in the order of time.
+    fn lifecycle_rows(&self) -> Vec<(String, String)> {
+        let finding = self.finding;
+        let mut rows = vec![(finding.since, "the evidence began".to_owned())];
+        rows.extend(finding.life.changes.iter().map(|change| {
+            let to = if change.to.is_empty() { String::new() } else { format!(" {}", change.to) };
+            (change.at, format!("{}{to}", change.what))
+        }));
+        if let Some(context) = self.context {
+            rows.extend(context.changes.iter().map(|change| (change.at, change.describe())));
+        }
+        if let Some(ack) = &finding.acknowledged {
+            rows.push((ack.at, format!("acknowledged by {}", ack.by)));
+        }
+        rows.sort_by_key(|(at, _)| *at);
+        rows.into_iter().map(|(at, what)| (instant(at).replace(" UTC", ""), what)).collect()
     }
 
     fn describe_span(&self) -> String {
@@ -196,7 +239,7 @@ impl FindingText<'_> {
 /// Style of the page: readable on screen and on paper, in light and dark.
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;\
 color-scheme:light dark}h1{font-size:1.3rem;border-left:.4rem solid #888;padding-left:.6rem}\
-h1.critical{border-color:#c81414}h1.warning{border-color:#d9a400}h2{font-size:1.1rem}\
+figure{margin:1rem 0}figcaption{font-size:.9rem}svg{width:100%;height:auto}h1.critical{border-color:#c81414}h1.warning{border-color:#d9a400}h2{font-size:1.1rem}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem}dt{font-weight:600}dd{margin:0}\
 table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.2rem .6rem;border-bottom:1px solid #8884}";
 

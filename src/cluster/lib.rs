@@ -97,6 +97,8 @@ pub struct Cluster {
     untried: usize,
     inventory: DeviceInventory,
     columns: Vec<MetricColumn>,
+    /// How long values count as current.
+    freshness: Duration,
     /// Maximum size of history in bytes, all metrics together.
     history_limit: usize,
     /// Whether devices that have no history yet may get one.
@@ -130,6 +132,7 @@ impl Cluster {
             untried: 0,
             inventory: DeviceInventory::default(),
             columns: MetricId::all_ids().map(|id| MetricColumn::new(id, slots.max(1))).collect(),
+            freshness: period * STALE_PERIODS,
             history_limit: usize::MAX,
             may_grow: true,
             jobs: JobTable::default(),
@@ -140,6 +143,12 @@ impl Cluster {
             unclaimed: Unclaimed::default(),
             remembered: RememberedAddresses::default(),
         }
+    }
+
+    /// Keeps values current for this long, for pages that are rarer than the points of history: rates span their gaps.
+    #[must_use]
+    pub fn with_freshness(self, freshness: Duration) -> Self {
+        Self { freshness, ..self }
     }
 
     /// Limits history to this many bytes; above the limit, the oldest points are evicted first.
@@ -477,7 +486,7 @@ impl Cluster {
 
     /// How long values count as current.
     pub fn freshness_window(&self) -> Duration {
-        self.period * STALE_PERIODS
+        self.freshness
     }
 
     /// Whether a value that arrived at this time is stale.

@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use gaunt_schema::FindingKind;
 
 use super::{AggregatorAddress, judge_command, snapshot_command};
-use gaunt_api::{API, Answer, Explanation, FindingList, FindingText, Question};
+use gaunt_api::{
+    API, Answer, EvidenceItem, EvidencePlot, Explanation, FindingList, FindingText, Question,
+    TimeParam, evidence_query::history_queries,
+};
 
 /// Ids that are listed where a text matches none or several.
 const LISTED: usize = 12;
@@ -49,6 +52,8 @@ pub async fn run(
     engine_options: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<ExitCode> {
     let mut link = None;
+    let with_plots = options.form == ExplanationFormat::Html;
+    let mut plots = Vec::new();
     let answer = match options.from {
         ExplainSource::Aggregator(address) => {
             let aggregator = address.build_client()?;
@@ -66,7 +71,11 @@ pub async fn run(
                 &finding_list(&closed),
             )?;
             link = base.contains("://").then(|| format!("{base}{API}/findings/{id}"));
-            ask(Question::Finding(id)).await?
+            let answer = ask(Question::Finding(id)).await?;
+            for (item, question) in plot_questions(&answer).into_iter().filter(|_| with_plots) {
+                plots.extend(evidence_plot(item, ask(question).await?));
+            }
+            answer
         }
         ExplainSource::Recording(recording) => {
             let mut run = judge_command::judge_recording(&recording, engine_options)?;
@@ -77,7 +86,12 @@ pub async fn run(
                 &finding_list(&open),
                 &finding_list(&closed),
             )?;
-            run.answer_question(&Question::Finding(id))
+            let answer = run.answer_question(&Question::Finding(id));
+            let questions = plot_questions(&answer).into_iter().filter(|_| with_plots);
+            plots.extend(questions.filter_map(|(item, question)| {
+                evidence_plot(item, run.answer_question(&question))
+            }));
+            answer
         }
     };
     let explanation: &Explanation = match &answer {
@@ -90,6 +104,7 @@ pub async fn run(
         at: explanation.at,
         context: explanation.context.as_ref(),
         explanation: Some(explanation),
+        plots: &plots,
         link: link.as_deref(),
         format: &snapshot_command::format_quantity,
     };
@@ -101,6 +116,32 @@ pub async fn run(
     };
     snapshot_command::print_page(&page)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The questions for the histories of the evidence: up to now, or to the end of a closed finding.
+fn plot_questions(answer: &Answer) -> Vec<(EvidenceItem, Question)> {
+    let Answer::Finding(explanation) = answer else { return Vec::new() };
+    let finding = &explanation.finding;
+    let queries = history_queries(finding).into_iter();
+    let asked = finding.evidence.iter().zip(queries).filter_map(|(item, query)| {
+        let question = Question::History(query?);
+        let question = match finding.life.closed {
+            Some(closed) => Question::AtTime(TimeParam::At(closed), Box::new(question)),
+            None => question,
+        };
+        Some((item.clone(), question))
+    });
+    asked.collect()
+}
+
+/// The plot of an answer; none if the history of that time is no longer kept.
+fn evidence_plot(item: EvidenceItem, answer: Answer) -> Option<EvidencePlot> {
+    match answer {
+        Answer::History(history) if history.mean.iter().any(Option::is_some) => {
+            Some(EvidencePlot { item, history })
+        }
+        _ => None,
+    }
 }
 
 fn finding_list(answer: &Answer) -> FindingList {

@@ -82,8 +82,9 @@ fn play_recording(
     let (deliveries, period) = (site_deliveries(&options.site)?, options.period);
     match &options.from {
         JudgeSource::Past(past) => {
+            let until = past.until;
             let past = PastDeliveries::open((**past).clone())?;
-            play_past(past, period, engine_options, deliveries)
+            play_past(past, until, period, engine_options, deliveries)
         }
         JudgeSource::Folder(folder) if record::Recording::has_segments(folder) => {
             play_segments(folder, period, engine_options, deliveries)
@@ -154,7 +155,8 @@ fn play_pages(
     run.ingest_delivery(Delivery::Targets(recording.recorded_targets()));
     let batches = recording.read_batches().map(|batch| batch.map(|b| (b.at, Delivery::Batch(b))));
     let span = recording.time_span();
-    run_deliveries(batches, &mut run, span.0, period.min(SLOWEST_TICK))?;
+    let instants = ReplayInstants::new(span.0, period.min(SLOWEST_TICK)).with_end(span.1);
+    run_deliveries(batches, &mut run, instants)?;
     let targets = recording.recorded_targets().len();
     Ok(PlayedRecording { run, span, period, targets, exit_code: ExitCode::SUCCESS })
 }
@@ -183,7 +185,8 @@ fn play_segments(
             targets = list.len();
         }
     });
-    run_deliveries(deliveries, &mut run, span.0, period.min(SLOWEST_TICK))?;
+    let instants = ReplayInstants::new(span.0, period.min(SLOWEST_TICK)).with_end(span.1);
+    run_deliveries(deliveries, &mut run, instants)?;
     let exit_code = report_recording_health(&recording);
     Ok(PlayedRecording { run, span, period, targets, exit_code })
 }
@@ -191,6 +194,7 @@ fn play_segments(
 /// Plays what a server scraped in a span of its past.
 fn play_past(
     past: PastDeliveries,
+    until: UnixMs,
     period: Option<Duration>,
     engine_options: gaunt_engine::EngineOptions,
     site_deliveries: Vec<Delivery>,
@@ -206,7 +210,8 @@ fn play_past(
         Ok((at, _)) => last = *at,
         Err(_) => {}
     });
-    run_deliveries(deliveries, &mut run, first, period.min(SLOWEST_TICK))?;
+    let instants = ReplayInstants::new(first, period.min(SLOWEST_TICK)).with_end(until);
+    run_deliveries(deliveries, &mut run, instants)?;
     let (span, exit_code) = ((first, last), ExitCode::SUCCESS);
     Ok(PlayedRecording { run, span, period, targets: target_count, exit_code })
 }
@@ -215,10 +220,8 @@ fn play_past(
 fn run_deliveries<E>(
     deliveries: impl Iterator<Item = Result<(UnixMs, Delivery), E>>,
     run: &mut VirtualRun,
-    from: UnixMs,
-    step: Duration,
+    mut instants: ReplayInstants,
 ) -> Result<(), E> {
-    let mut instants = ReplayInstants::new(from, step);
     for delivery in deliveries {
         let (at, delivery) = delivery?;
         // A delivery at the time of a tick precedes the tick.

@@ -14,6 +14,8 @@ use gaunt_engine::{
 pub(super) struct PeerConnection {
     /// When this aggregator started.
     pub(super) started: UnixMs,
+    /// Whether a peer's history was taken over.
+    pub(super) has_history: bool,
     group: Option<PeerGroup>,
     view: watch::Sender<PeerView>,
     lines: watch::Sender<Vec<PeerLine>>,
@@ -34,7 +36,14 @@ impl PeerConnection {
             None => PeerAlertSet::without_peers(),
         };
         let posted = watch::Sender::new(posted);
-        Ok(Self { started, group, view: watch::Sender::default(), lines, posted })
+        Ok(Self {
+            started,
+            has_history: false,
+            group,
+            view: watch::Sender::default(),
+            lines,
+            posted,
+        })
     }
 
     /// The state of the peers, if there are any.
@@ -74,6 +83,7 @@ impl PeerConnection {
             }
         };
         let Some(past) = past else { return (store, engine) };
+        self.has_history = past.series() > 0;
         tracing::info!(series = past.series(), begins = ?past.begins(), "took over the history of a peer");
         (store, engine.recalling_past(&past))
     }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use gaunt_schema::UnixMs;
 
+use super::progress_line::ProgressLine;
+
 /// The longest gap without a delivery whose ticks are all run: findings of what fell silent open in it. Beyond it the
 /// recorder did not run, or its clock was changed, and a year of ticks would say nothing.
 const LONGEST_GAP: Duration = Duration::from_mins(15);
@@ -17,6 +19,8 @@ pub(super) struct ReplayInstants {
     delivered: UnixMs,
     /// The gaps that were left out.
     gaps: usize,
+    /// Shown while the replay takes long; none where its end is not known.
+    progress: Option<ProgressLine>,
 }
 
 /// The most gaps that are reported: a recording may consist of them.
@@ -25,7 +29,12 @@ const REPORTED_GAPS: usize = 3;
 impl ReplayInstants {
     /// Instants from the first delivery on, this far apart.
     pub(super) fn new(from: UnixMs, step: Duration) -> Self {
-        Self { next: from, step, delivered: from, gaps: 0 }
+        Self { next: from, step, delivered: from, gaps: 0, progress: None }
+    }
+
+    /// The same, with its progress up to the last delivery on the terminal.
+    pub(super) fn with_end(self, last: UnixMs) -> Self {
+        Self { progress: Some(ProgressLine::new((self.next, last))), ..self }
     }
 
     /// The next instant before a delivery at this time; none once it is to be delivered.
@@ -40,6 +49,9 @@ impl ReplayInstants {
             return self.next_before(at);
         }
         let instant = self.next;
+        if let Some(progress) = &mut self.progress {
+            progress.advance_to(instant);
+        }
         self.next = self.next + self.step;
         Some(instant)
     }

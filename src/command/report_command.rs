@@ -137,7 +137,7 @@ fn count_usage<E: std::error::Error + Send + Sync + 'static>(
 ) -> anyhow::Result<UsageReport> {
     let span = recording_length((first, last));
     let step = engine.scrape_period().min(SLOWEST_TICK);
-    let mut instants = ReplayInstants::new(first, step);
+    let mut instants = ReplayInstants::new(first, step).with_end(last);
     for delivery in deliveries {
         let (at, delivery) = delivery?;
         while let Some(instant) = instants.next_before(at) {

@@ -13,6 +13,7 @@ use super::{
     own_certificates::OwnCertificates,
     peer_connection::PeerConnection,
     persist_task::{self, PersistTask},
+    stored_history,
 };
 use crate::{
     alert::{self, AlertError, AlertingTasks},
@@ -85,6 +86,8 @@ pub async fn run(
     let mut pair = PeerConnection::open(serve_options.peers.as_ref()).await?;
     scraping.engine.peers = pair.watch_lines();
     let cluster = scraping.engine.cluster.clone();
+    // A Prometheus that is read instead of targets has the past itself.
+    let may_restore = scraping.series.is_none().then(|| scraping.engine.clone());
     let (store, engine) = pair.start_engine(loaded, scraping.engine.clone()).await;
     let past = scraping.past.clone().map(|past| (past, scraping.engine.clone()));
     let (mut engine, feed) = scraping.feed_engine(engine).await?;
@@ -94,6 +97,10 @@ pub async fn run(
         (persisting, engine) = (Some(started), persisted);
     }
     let server = open_receiver(server, &feed).with_peers(engine.clone(), cluster, pair.started);
+    let may_restore = may_restore.filter(|_| !pair.has_history);
+    if let (Some(options), Some(store)) = (may_restore, &serve_options.store) {
+        stored_history::start_restoring(store, options, &engine, &mut own_tasks);
+    }
     let at_peers = pair.watch_posted();
     let peer_tasks = pair.start_passing(&engine);
     let source = AnswerSource::of_engine(engine, past);

@@ -124,6 +124,10 @@ pub(crate) enum KeyIntent {
     Explain,
     /// Acknowledge the finding, or withdraw its acknowledgement.
     Acknowledge,
+    /// Show a shorter span.
+    ShorterSpan,
+    /// Show a longer span.
+    LongerSpan,
     /// Pause or resume a replay.
     ToggleReplay,
     /// Show or hide the help screen.

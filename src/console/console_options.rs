@@ -26,6 +26,8 @@ pub struct ConsoleOptions {
     pub restricted: bool,
     /// Whether it may copy to the terminal's clipboard in restricted mode.
     pub restricted_copy: bool,
+    /// Whether the console presses keys of its own and says what they show.
+    pub tour: bool,
     /// Opens the aggregators of the user's file; none if the source cannot be changed.
     pub contexts: Option<ContextConnection>,
 }
@@ -40,6 +42,7 @@ impl Default for ConsoleOptions {
             player: None,
             restricted: false,
             restricted_copy: false,
+            tour: false,
             contexts: None,
         }
     }

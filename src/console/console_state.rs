@@ -13,6 +13,7 @@ use super::{
     action::KeyIntent,
     csv_export::ExportFormat,
     cursor::RowCursor,
+    demo_tour::DemoTour,
     evidence_history::EvidenceHistory,
     failed_questions::FailedQuestions,
     list_state::ListState,
@@ -97,6 +98,8 @@ pub(crate) struct ConsoleState {
     pub(crate) search: SearchState,
     /// Result of the last operation, shown until its expiry.
     pub(crate) message: Option<StatusMessage>,
+    /// The tour of the demo, until it ends or the user presses a key.
+    pub(crate) tour: Option<DemoTour>,
     /// The user's own file.
     pub(crate) config: UserConfig,
     /// Whether nothing outside the console may be reached: no files, no programs, no other aggregator.
@@ -111,6 +114,9 @@ pub(crate) struct ConsoleState {
     pub(crate) layout: ScreenLayout,
     /// The console's clock, as of the last action.
     pub(crate) now: UnixMs,
+    /// Seconds of the shown time zone east of UTC, as of the last tick; none for UTC. It applies to all shown times, also
+    /// to those before a change of daylight saving time.
+    pub(crate) utc_offset: Option<i32>,
     /// Progress of the replay, which has its own clock; none if the source is not a replay.
     pub(crate) replay: Option<ReplayProgress>,
 }
@@ -122,6 +128,10 @@ pub(crate) struct ScreenCursors {
     rows: BTreeMap<&'static str, RowCursor>,
     /// Cursor in the network map: leaf and rail.
     pub(crate) cell: (usize, usize),
+    /// Index of the graph that has the cursor on the screen of a device.
+    pub(crate) graph: usize,
+    /// How often the span of a graph was made shorter.
+    pub(crate) zoom: usize,
     /// Index of the shown rail of the probe matrix.
     pub(crate) rail: usize,
     /// Whether the probe matrix is grouped by leaf; none until the user chooses.
@@ -363,6 +373,7 @@ impl ConsoleState {
             prompt_history: prompt::PromptHistory::default(),
             search: SearchState::default(),
             message: None,
+            tour: None,
             config: UserConfig::default(),
             restriction: Restriction::default(),
             preferences,
@@ -370,6 +381,7 @@ impl ConsoleState {
             scroll: 0,
             layout: ScreenLayout::default(),
             now,
+            utc_offset: None,
             replay: None,
         }
     }
@@ -386,12 +398,18 @@ impl ConsoleState {
         if let Some(errors) = config.describe_errors() {
             self.show_message(false, &errors);
         }
+        self.utc_offset = config.zone.offset_seconds(self.now);
         (self.config, self.restriction) = (config, restriction);
     }
 
     /// Shows a message for a limited time.
     pub(super) fn show_message(&mut self, succeeded: bool, text: &str) {
-        let until = self.now + MESSAGE;
+        self.show_message_for(succeeded, text, MESSAGE);
+    }
+
+    /// Shows a message for this long.
+    pub(super) fn show_message_for(&mut self, succeeded: bool, text: &str, lasts: Duration) {
+        let until = self.now + lasts;
         self.message = Some(StatusMessage { succeeded, text: SanitizedText::new(text), until });
     }
 

@@ -83,7 +83,11 @@ pub(crate) fn format_period(milliseconds: u64) -> String {
 
 /// Formats a cost per hour: `$4,142/h`, `4,142 EUR/h`.
 pub(crate) fn format_cost(amount: f64, currency: &str) -> String {
-    let amount = if amount < 10.0 { format!("{amount:.2}") } else { format_count(amount as u64) };
+    let amount = match amount {
+        0.0 => "0".to_owned(),
+        small if small < 10.0 => format!("{small:.2}"),
+        amount => format_count(amount as u64),
+    };
     match currency {
         "" => format!("{amount}/h"),
         "USD" => format!("${amount}/h"),
@@ -307,6 +311,7 @@ mod tests {
         assert_eq!(format_with_unit(1.98e9, Unit::Hertz), "1.98 GHz");
         assert_eq!(format_with_unit(0.005, Unit::Seconds), "5 ms");
         assert_eq!(format_with_unit(3.0, Unit::Count), "3");
+        assert_eq!(format_cost(0.0, "USD"), "$0/h");
         assert_eq!(format_cost(4_142.4, "USD"), "$4,142/h");
         assert_eq!(format_cost(4_142.4, "EUR"), "4,142 EUR/h");
         assert_eq!(format_cost(4_142.4, "€"), "€4,142/h");

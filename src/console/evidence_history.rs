@@ -1,17 +1,12 @@
 //! History of an evidence row: the question for the series behind its number, and that series beside its limit.
 
-use gaunt_schema::{DeviceClass, MetricId, SanitizedText, UnixMs};
+use gaunt_schema::UnixMs;
 
-use gaunt_api::{
-    EvidenceItem, Filter, Finding, HistoryAggregation, HistoryQuery, MetricHistory, Question,
-    Subject, filter::quote_text, history_answer::USUAL_POINTS,
-};
+pub(crate) use gaunt_api::evidence_query::history_queries;
+use gaunt_api::{HistoryQuery, MetricHistory, Question};
 
 /// How far back the history of a number goes.
 const SPAN_MS: u64 = 15 * 60_000;
-
-/// Maximum number of histories requested for one finding; an aggregator accepts at most sixteen streams.
-const MOST: usize = 6;
 
 /// Latest history of one evidence number.
 #[derive(Clone, Debug)]
@@ -27,9 +22,13 @@ pub(crate) struct EvidenceHistory {
 impl EvidenceHistory {
     /// Returns the length of the known history, at most 15 minutes, in milliseconds.
     pub(crate) fn span_ms(history: &MetricHistory) -> u64 {
+        Self::known_ms(history).min(SPAN_MS)
+    }
+
+    /// Returns the length of the known history in milliseconds.
+    pub(crate) fn known_ms(history: &MetricHistory) -> u64 {
         let blank = history.mean.iter().take_while(|point| point.is_none()).count();
-        let known = (history.mean.len() - blank) as u64;
-        known.saturating_mul(history.step_ms).min(SPAN_MS)
+        ((history.mean.len() - blank) as u64).saturating_mul(history.step_ms)
     }
 
     /// Returns the points of the last `span_ms` milliseconds.
@@ -37,97 +36,34 @@ impl EvidenceHistory {
         let count = span_ms.div_ceil(history.step_ms.max(1)) as usize;
         &history.mean[history.mean.len().saturating_sub(count)..]
     }
-
-    /// Returns the limit in the unit of the points, if the number is the series itself.
-    pub(crate) fn limit_in_unit(history: &MetricHistory, evidence: &EvidenceItem) -> Option<f32> {
-        let limit = evidence.limit.filter(|limit| limit.is_finite() && *limit > 0.0)?;
-        let is_same_series =
-            history.unit == evidence.unit && evidence.past == gaunt_api::HistoryRelation::Same;
-        is_same_series.then_some(limit as f32)
-    }
-}
-
-/// Returns the history question of each number of a finding; none for a number without a history. A series that is
-/// another number's own is shown only there: a rising count of GPUs beside their falling utilization would be
-/// confusing.
-pub(crate) fn history_queries(finding: &Finding) -> Vec<Option<HistoryQuery>> {
-    let mut remaining = MOST;
-    let exact_queries = finding
-        .evidence
-        .iter()
-        .filter(|evidence| evidence.past == gaunt_api::HistoryRelation::Same);
-    let exact_queries: Vec<_> =
-        exact_queries.filter_map(|evidence| history_query(finding, evidence)).collect();
-    let queries = finding.evidence.iter().map(|evidence| {
-        let is_exact = evidence.past == gaunt_api::HistoryRelation::Same;
-        let ask = history_query(finding, evidence)
-            .filter(|ask| remaining > 0 && (is_exact || !exact_queries.contains(ask)))?;
-        remaining -= 1;
-        Some(ask)
-    });
-    queries.collect()
 }
 
 /// Returns the questions for the histories without an answer since an instant.
 pub(crate) fn due_questions(
-    finding: &Finding,
+    queries: Vec<HistoryQuery>,
     histories: &[EvidenceHistory],
     since: UnixMs,
 ) -> Vec<Question> {
     let fresh = |ask: &HistoryQuery| {
         histories.iter().any(|entry| entry.ask == *ask && entry.received_at > since)
     };
-    let queries = history_queries(finding).into_iter().flatten().filter(|ask| !fresh(ask));
-    queries.map(Question::History).collect()
-}
-
-fn history_query(finding: &Finding, evidence: &EvidenceItem) -> Option<HistoryQuery> {
-    if evidence.past == gaunt_api::HistoryRelation::Nothing {
-        return None;
-    }
-    let source = evidence.source.split(", ").next().filter(|source| !source.is_empty())?;
-    let metric = MetricId::all_ids().find(|id| id.series_key() == source)?;
-    let entity = &finding.entity;
-    let clause = |field: &str, value: &Option<SanitizedText>| {
-        value.as_deref().map(|value| format!("{field}={}", quote_text(value)))
-    };
-    let node = clause("node", &entity.node);
-    let (subject, parts) = match metric.catalogue_row().class {
-        DeviceClass::Gpu if node.is_some() => {
-            (Subject::Gpus, vec![node, clause("gpu", &entity.gpu)])
-        }
-        DeviceClass::Gpu => (Subject::Gpus, vec![clause("job", &entity.job)]),
-        DeviceClass::Node if node.is_some() => (Subject::Nodes, vec![node]),
-        DeviceClass::Node => (Subject::Nodes, vec![clause("job", &entity.job)]),
-        DeviceClass::Port if node.is_some() => {
-            let parts = vec![node, clause("device", &entity.device), clause("port", &entity.port)];
-            (Subject::Ports, parts)
-        }
-        DeviceClass::Port => {
-            (Subject::Ports, vec![clause("leaf", &entity.leaf), clause("rail", &entity.rail)])
-        }
-        _ => return None,
-    };
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    // Without a location this would be the mean of the fleet, which is no evidence.
-    if parts.is_empty() {
-        return None;
-    }
-    let field = subject.find_field(&metric.series_key())?;
-    Some(HistoryQuery {
-        metric: SanitizedText::new(&field.name),
-        of: Filter::parse(subject, &parts.join(" and ")).ok()?,
-        together: HistoryAggregation::Mean,
-        points: USUAL_POINTS,
-    })
+    queries.into_iter().filter(|ask| !fresh(ask)).map(Question::History).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use gaunt_api::{
+        EvidenceItem, Finding,
+        evidence_query::{history_query, limit_in_unit},
+    };
     use gaunt_schema::unit::Unit;
 
     use super::*;
     use crate::sample_answers;
+
+    fn queries(finding: &Finding) -> Vec<HistoryQuery> {
+        history_queries(finding).into_iter().flatten().collect()
+    }
 
     fn describe_query(evidence: &EvidenceItem, finding: &Finding) -> Option<String> {
         history_query(finding, evidence)
@@ -172,12 +108,12 @@ mod tests {
     #[test]
     fn recent_history_is_not_requested_again() {
         let finding = sample_answers::starved_finding();
-        let questions = due_questions(&finding, &[], UnixMs(0));
+        let questions = due_questions(queries(&finding), &[], UnixMs(0));
         assert_eq!(questions.len(), 1);
         let ask = history_queries(&finding).swap_remove(0).unwrap();
         let histories = [EvidenceHistory { ask, received_at: UnixMs(5_000), history: None }];
-        assert_eq!(due_questions(&finding, &histories, UnixMs(4_000)), []);
-        assert_eq!(due_questions(&finding, &histories, UnixMs(5_000)), questions);
+        assert_eq!(due_questions(queries(&finding), &histories, UnixMs(4_000)), []);
+        assert_eq!(due_questions(queries(&finding), &histories, UnixMs(5_000)), questions);
     }
 
     #[test]
@@ -185,7 +121,7 @@ mod tests {
         let finding = sample_answers::starved_finding();
         let mut history = sample_answers::device_history(&[Some(0.1); 200]);
         let evidence = &finding.evidence[0];
-        assert_eq!(EvidenceHistory::limit_in_unit(&history, evidence), Some(0.1));
+        assert_eq!(limit_in_unit(&history, evidence), Some(0.1));
         let newest = |history: &MetricHistory| {
             EvidenceHistory::newest_points(history, EvidenceHistory::span_ms(history)).len()
         };
@@ -193,9 +129,9 @@ mod tests {
         history.mean[..150].fill(None);
         assert_eq!(newest(&history), 50, "only the known points");
         history.unit = Unit::Count;
-        assert_eq!(EvidenceHistory::limit_in_unit(&history, evidence), None);
+        assert_eq!(limit_in_unit(&history, evidence), None);
         history.unit = Unit::Ratio;
         let counted = EvidenceItem { past: gaunt_api::HistoryRelation::Part, ..evidence.clone() };
-        assert_eq!(EvidenceHistory::limit_in_unit(&history, &counted), None);
+        assert_eq!(limit_in_unit(&history, &counted), None);
     }
 }

@@ -5,7 +5,7 @@
 use std::{fs, path::PathBuf, sync::Arc};
 
 use gaunt_schema::{FindingKind, SanitizedText, UnixMs, unit::Unit};
-use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, layout::Rect, style::Modifier};
+use ratatui::{buffer::Buffer, layout::Rect, style::Modifier};
 
 use super::{
     action::{ConsoleAction, ConsoleEffect},
@@ -27,12 +27,13 @@ mod golden_lists;
 mod grouped_findings;
 mod key_sequences;
 mod narrow_screens;
+mod plain_terminals;
 mod search_screens;
 mod stale_rows;
 mod user_file;
 
 /// Terminal sizes at which every screen is tested.
-const SIZES: [(u16, u16); 3] = [(80, 24), (160, 48), (240, 60)];
+const SIZES: [(u16, u16); 5] = [(60, 18), (80, 24), (120, 35), (200, 50), (300, 80)];
 
 /// Console under test: its state and the screen that it draws.
 struct GoldenConsole {
@@ -87,19 +88,20 @@ impl GoldenConsole {
 
     fn draw(&mut self, width: u16, height: u16) -> Vec<String> {
         let theme = Theme::new(ColourDepth::Indexed, self.glyphs, |_| None);
-        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        let mut layout = None;
-        terminal
-            .draw(|frame| layout = Some(screen_frame::draw(frame.buffer_mut(), &self.state, theme)))
-            .unwrap();
-        self.state.layout = layout.unwrap();
-        buffer_lines(terminal.backend().buffer())
+        buffer_lines(&self.draw_buffer(width, height, theme))
+    }
+
+    fn draw_buffer(&mut self, width: u16, height: u16, theme: Theme) -> Buffer {
+        let mut buffer = Buffer::empty(Rect { x: 0, y: 0, width, height });
+        self.state.layout = screen_frame::draw(&mut buffer, &self.state, theme);
+        buffer
     }
 
     /// Compares the screen at every size with the golden files of this name.
     fn expect_golden(&mut self, name: &str) {
         for (width, height) in SIZES {
             self.expect_golden_at(name, width, height);
+            self.expect_plain_at(width, height);
         }
     }
 

@@ -22,6 +22,7 @@ mod console_state;
 mod csv_export;
 mod cursor;
 mod cursor_rows;
+mod demo_tour;
 mod display_text;
 mod evidence_history;
 mod fabric_map;
@@ -169,6 +170,7 @@ impl ConsoleApp {
         prompt_commands::check_aliases(&mut config);
         state.apply_config(config, restriction);
         state.clusters = source.cluster_names();
+        state.tour = options.tour.then(|| demo_tour::DemoTour::new(unix_now()));
         Ok(Self {
             player: options.player.clone(),
             theme,

@@ -77,10 +77,23 @@ impl ListState {
                 names.push(&field.name);
             }
         }
-        let sort = self.sort.map_or_else(String::new, |(field, descending)| {
-            format!(" sort {}{}", field.name, if descending { " desc" } else { "" })
-        });
+        let sort = self.sort_clause();
         format!("{}{sort} limit {WINDOW} offset {from} columns {}", self.rows, names.join(","))
+    }
+
+    /// Returns the rows, the order and the chosen columns as clauses of a filter.
+    pub(crate) fn own_clauses(&self) -> String {
+        let columns = self.chosen.as_ref().map_or_else(String::new, |chosen| {
+            let names: Vec<&str> = chosen.iter().map(|field| field.name.as_str()).collect();
+            format!(" columns {}", names.join(","))
+        });
+        format!("{}{}{columns}", self.rows, self.sort_clause()).trim().to_owned()
+    }
+
+    fn sort_clause(&self) -> String {
+        self.sort.map_or_else(String::new, |(field, descending)| {
+            format!(" sort {}{}", field.name, if descending { " desc" } else { "" })
+        })
     }
 
     /// Applies a filter as the user typed it: clauses set the list's own order and columns. A single word without a
@@ -271,19 +284,19 @@ const fn default_columns(subject: Subject) -> &'static [&'static str] {
 #[rustfmt::skip]
 const GPUS: &[&str] = &[
     "node", "gpu", "state", "job", "utilization", "power", "temperature", "memory_used", "finding",
-    "sm_active", "tensor_active", "sm_clock", "user", "model",
+    "recent_power", "sm_active", "tensor_active", "sm_clock", "user", "model",
 ];
 
 #[rustfmt::skip]
 const NODES: &[&str] = &[
     "node", "state", "gpu_states", "lost", "gpu_utilization", "finding", "ports_active", "ports",
-    "gpu_power", "io_pressure_some", "rack", "job", "user",
+    "gpu_power", "recent_power", "io_pressure_some", "rack", "job", "user",
 ];
 
 #[rustfmt::skip]
 const JOBS: &[&str] = &[
     "job", "job_name", "user", "gpus", "lost", "useful", "finding", "nodes", "gpu_utilization",
-    "gpu_power", "runtime", "account", "partition",
+    "gpu_power", "recent_power", "runtime", "account", "partition",
 ];
 
 #[rustfmt::skip]

@@ -21,7 +21,13 @@ pub(crate) struct ConsolePreferences {
     /// Columns of each subject, in the syntax of a filter.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) columns: BTreeMap<String, String>,
+    /// Commands that open saved rows, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) saved: BTreeMap<String, String>,
 }
+
+/// Maximum number of saved rows.
+pub(crate) const MAX_SAVED: usize = 64;
 
 /// Returns the path of the preferences, in the user's state directory; none without a home directory.
 pub(crate) fn preferences_path(environment: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
@@ -74,6 +80,7 @@ mod tests {
         let preferences = ConsolePreferences {
             theme: Some("light".into()),
             columns: BTreeMap::from([("gpus".to_owned(), "node,gpu,power".to_owned())]),
+            saved: BTreeMap::from([("hot".to_owned(), "gpus temperature>80".to_owned())]),
         };
         save_preferences(&path, &preferences).unwrap();
         assert_eq!(load_preferences(&path), preferences);

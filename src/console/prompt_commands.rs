@@ -15,6 +15,12 @@ use gaunt_api::TimeParam;
 pub(crate) enum PromptCommand {
     /// Open a screen.
     OpenScreen(Screen),
+    /// Open a screen with these rows.
+    OpenRows(Screen, String),
+    /// Save the shown rows as a command of this name.
+    SaveRows(String),
+    /// Remove a saved command.
+    ForgetRows(String),
     /// Show an instant of the past; none for the present.
     ShowInstant(Option<TimeArgument>),
     /// Change the palette; none for that of the user's file or the settings.
@@ -48,15 +54,19 @@ pub(crate) enum PromptCommand {
 pub(crate) enum TimeArgument {
     /// Time in the syntax of the API.
     When(TimeParam),
-    /// Time of day in UTC, in seconds: the most recent one.
+    /// Time of day in the shown time zone, in seconds: the most recent one.
     Clock(i64),
+    /// Time of day in UTC, in seconds: the most recent one.
+    UtcClock(i64),
 }
 
 /// Commands that do not open a screen: name, argument, description.
-const COMMANDS: [(&str, &str, &str); 13] = [
+const COMMANDS: [(&str, &str, &str); 15] = [
     ("at", "-20m | 12:03 | now", "show a past time"),
     ("live", "", "return to now"),
     ("filter", "FILTER", "filter rows, as with /"),
+    ("save", "NAME", "keep these rows as the command :NAME"),
+    ("forget", "NAME", "remove a saved command"),
     ("sort", "FIELD [desc]", "sort rows"),
     ("columns", "FIELD,…", "choose columns; none: default columns"),
     ("colour", "state | FIELD", "colour of the heat map"),
@@ -78,23 +88,36 @@ pub(crate) fn listed_commands() -> impl Iterator<Item = (&'static str, &'static 
 }
 
 impl TimeArgument {
-    /// Parses `-20m`, `12:03` or `12:03:41`.
+    /// Parses `-20m`, `12:03`, `12:03:41`, or a time of day in UTC: `12:03Z`.
     fn parse(text: &str) -> Option<Self> {
         if let Some(when) = TimeParam::parse(text) {
             return Some(Self::When(when));
         }
-        let mut parts = text.trim_end_matches('Z').split(':');
+        let utc = text.strip_suffix('Z');
+        let mut parts = utc.unwrap_or(text).split(':');
         let mut next = |limit: i64| parts.next()?.parse().ok().filter(|n| (0..limit).contains(n));
         let (hour, minute): (i64, i64) = (next(24)?, next(60)?);
         let second = if text.matches(':').count() == 2 { next(60)? } else { 0 };
-        parts.next().is_none().then_some(Self::Clock(hour * 3_600 + minute * 60 + second))
+        let second = hour * 3_600 + minute * 60 + second;
+        let clock = if utc.is_some() { Self::UtcClock(second) } else { Self::Clock(second) };
+        parts.next().is_none().then_some(clock)
+    }
+
+    /// Returns the argument with its time of day in UTC, where the shown time zone is `offset` seconds east of it.
+    pub(crate) fn to_utc(self, offset: Option<i32>) -> Self {
+        match (self, offset) {
+            (Self::Clock(second), offset) => {
+                Self::UtcClock((second - i64::from(offset.unwrap_or(0))).rem_euclid(86_400))
+            }
+            (utc, _) => utc,
+        }
     }
 
     /// Resolves the argument at the time `now`; a time of day is the last one that has passed.
     pub(crate) fn resolve_instant(self, now: UnixMs) -> UnixMs {
         match self {
             Self::When(when) => when.to_instant(now),
-            Self::Clock(second) => {
+            Self::Clock(second) | Self::UtcClock(second) => {
                 let today = instant_today(now, second);
                 if today > now { today - DAY } else { today }
             }
@@ -105,10 +128,15 @@ impl TimeArgument {
     pub(crate) fn upcoming_instant(self, now: UnixMs) -> Option<UnixMs> {
         match self {
             Self::When(_) => None,
-            Self::Clock(second) => Some(instant_today(now, second)).filter(|today| *today > now),
+            Self::Clock(second) | Self::UtcClock(second) => {
+                Some(instant_today(now, second)).filter(|today| *today > now)
+            }
         }
     }
 }
+
+/// Letters of the longest name of a saved command.
+const MAX_NAME: usize = 24;
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -144,6 +172,14 @@ pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim();
     if let Some(command) = screens::screen_commands().find(|command| command.word == word) {
+        // The rest of the command of a list are its rows: `nodes lost>0`.
+        if command.arguments.is_empty()
+            && !rest.is_empty()
+            && let Ok(screen) = command.parse_arguments("")
+            && screens::view_of(&screen).filter_subject().is_some()
+        {
+            return Ok(PromptCommand::OpenRows(screen, rest.to_owned()));
+        }
         return command.parse_arguments(rest).map(PromptCommand::OpenScreen);
     }
     let needs =
@@ -158,6 +194,19 @@ pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
         }
         "live" | "now" => PromptCommand::ShowInstant(None),
         "filter" => PromptCommand::Filter(rest.to_owned()),
+        "save" | "forget" => {
+            let name = needs("a name, as in: save hot")?;
+            if word == "forget" {
+                return Ok(PromptCommand::ForgetRows(name.to_owned()));
+            }
+            if name.contains(char::is_whitespace) || name.chars().count() > MAX_NAME {
+                return Err(format!("a name is one word of at most {MAX_NAME} letters"));
+            }
+            if is_command(name) {
+                return Err(format!("{name} is a command of gaunt; choose another name"));
+            }
+            PromptCommand::SaveRows(name.to_owned())
+        }
         "sort" => PromptCommand::Sort(needs("a field")?.to_owned()),
         "columns" => PromptCommand::Columns(rest.to_owned()),
         "colour" | "color" if rest == "state" || rest.is_empty() => PromptCommand::Colour(None),
@@ -226,6 +275,12 @@ mod tests {
             ("key PgDn", PromptCommand::Key(KeyPress::PageDown)),
             ("sort power desc", PromptCommand::Sort("power desc".into())),
             ("filter lost>0", PromptCommand::Filter("lost>0".into())),
+            (
+                "nodes lost>0",
+                PromptCommand::OpenRows(ListScreen(Subject::Nodes).into(), "lost>0".into()),
+            ),
+            ("save hot", PromptCommand::SaveRows("hot".into())),
+            ("forget hot", PromptCommand::ForgetRows("hot".into())),
             ("help", PromptCommand::Help),
             ("job 8812", PromptCommand::OpenScreen(JobScreen("8812".into()).into())),
             ("quit", PromptCommand::Quit),
@@ -245,7 +300,9 @@ mod tests {
             ("at 25:00", "invalid time; use -20m"),
             ("theme pink", "unknown theme; use dark, light"),
             ("write xml f", "write needs csv or json"),
-            ("jobs 3", "jobs takes no argument"),
+            ("overview 3", "overview takes no argument"),
+            ("save nodes", "nodes is a command of gaunt"),
+            ("save a b", "a name is one word"),
         ] {
             let why = parse(line).unwrap_err();
             assert!(why.starts_with(message), "{line}: {why}");
@@ -258,6 +315,10 @@ mod tests {
         assert_eq!(TimeArgument::parse("12:03:41").unwrap().resolve_instant(now), now);
         let later = TimeArgument::parse("23:00Z").unwrap().resolve_instant(now);
         assert_eq!(later, UnixMs(9 * 86_400_000 + 23 * 3_600_000));
+        let local = TimeArgument::parse("01:00").unwrap().to_utc(Some(7_200));
+        assert_eq!(local.resolve_instant(now), later);
+        let utc = TimeArgument::parse("23:00Z").unwrap().to_utc(Some(7_200));
+        assert_eq!(utc.resolve_instant(now), later);
         assert_eq!(TimeArgument::parse("-20m").unwrap().resolve_instant(now).0, now.0 - 1_200_000);
         assert_eq!(TimeArgument::parse("12:3:4:5"), None);
     }

@@ -1,5 +1,7 @@
 //! Completion of the prompt: the candidates at its cursor, from the fields, the shown values and the commands.
 
+use std::collections::BTreeMap;
+
 use gaunt_schema::SanitizedText;
 
 use super::{
@@ -22,6 +24,8 @@ pub(crate) struct CompletionContext<'a> {
     pub(crate) nodes: &'a [SanitizedText],
     /// Aggregators of the user's file, with their addresses.
     pub(crate) contexts: &'a [(String, String)],
+    /// Commands of saved rows, by name.
+    pub(crate) saved: &'a BTreeMap<String, String>,
     /// Subject that a filter applies to on the shown screen.
     pub(crate) subject: Option<Subject>,
 }
@@ -65,7 +69,8 @@ fn complete_command(before: &str, known: &CompletionContext<'_>) -> PromptComple
         let words = words.map(|(word, args, help)| {
             (word.to_owned(), format!("{args}{}{help}", if args.is_empty() { "" } else { "  " }))
         });
-        return pick(0, before, words.collect());
+        let saved = known.saved.iter().map(|(name, command)| (name.clone(), command.clone()));
+        return pick(0, before, words.chain(saved).collect());
     };
     let typed = rest.rsplit([' ', ',']).next().unwrap_or(rest);
     let from = before.len() - typed.len();
@@ -83,6 +88,10 @@ fn complete_command(before: &str, known: &CompletionContext<'_>) -> PromptComple
             let names = known.clusters.iter().map(|name| (name.to_string(), String::new()));
             pick(from, typed, names.chain([(ALL_CLUSTERS.to_owned(), String::new())]).collect())
         }
+        "forget" => {
+            let saved = known.saved.iter().map(|(name, command)| (name.clone(), command.clone()));
+            pick(from, typed, saved.collect())
+        }
         "mouse" => pick(from, typed, plain(&["on", "off"])),
         "write" if rest == typed => pick(from, typed, plain(&["csv", "json"])),
         "at" => pick(from, typed, plain(&["-1m", "-5m", "-10m", "-20m", "now"])),
@@ -93,7 +102,26 @@ fn complete_command(before: &str, known: &CompletionContext<'_>) -> PromptComple
             typed,
             known.nodes.iter().map(|node| (node.to_string(), String::new())).collect(),
         ),
-        _ => PromptCompletion::default(),
+        _ => complete_rows(word, rest, known),
+    }
+}
+
+/// Returns the completions of the rows of a list's command: `nodes lo`.
+fn complete_rows(word: &str, rest: &str, known: &CompletionContext<'_>) -> PromptCompletion {
+    let command = screens::screen_commands().find(|command| command.word == word);
+    let screen = command.filter(|it| it.arguments.is_empty()).and_then(|it| (it.open)("").ok());
+    let subject = screen.and_then(|screen| screens::view_of(&screen).filter_subject());
+    let Some(subject) = subject else { return PromptCompletion::default() };
+    // Shown values are those of the shown screen.
+    let none = |_: &SubjectField| Vec::new();
+    let values = if known.subject == Some(subject) { known.values } else { &none };
+    let found = complete_filter(subject, rest, rest.len(), values);
+    let before = word.len() + 1;
+    PromptCompletion {
+        from: before + found.from,
+        to: before + found.to,
+        candidates: found.candidates.into_iter().map(|c| (c.text, c.note)).collect(),
+        inserted: None,
     }
 }
 
@@ -119,6 +147,7 @@ mod tests {
             nodes: &[],
             contexts: &[],
             clusters: &[],
+            saved: &BTreeMap::new(),
             subject: None,
         };
         keys.iter().fold(PromptOutcome::Edited, |_, key| {

@@ -21,6 +21,8 @@ macro_rules! with_screens {
             Node(NodeScreen(SanitizedText)),
             /// One GPU or port: its node, its class and its name there.
             Device(DeviceScreen(SanitizedText, DeviceClass, SanitizedText)),
+            /// One metric of a GPU or port over time: its node, its class, its name there, and the metric's key.
+            Graph(GraphScreen(SanitizedText, DeviceClass, SanitizedText, SanitizedText)),
             /// Topology of a node.
             Topology(TopologyScreen(SanitizedText)),
             /// Recent events of a node.

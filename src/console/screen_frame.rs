@@ -20,6 +20,7 @@ use super::{
 use gaunt_api::Overview;
 
 mod help_screen;
+mod local_times;
 mod prompt_view;
 mod search_view;
 mod status_line;
@@ -45,6 +46,9 @@ pub(crate) fn draw(buffer: &mut Buffer, state: &ConsoleState, theme: Theme) -> S
         layout.click_areas.extend(click_areas);
         layout
     };
+    if let Some(offset) = state.utc_offset {
+        local_times::show_local_times(buffer, offset);
+    }
     theme.replace_non_ascii(buffer);
     layout
 }
@@ -109,6 +113,11 @@ fn draw_header(
         }
         _ => render_identity(overview, theme),
     };
+    // The last counts are the least important ones: they are left out whole.
+    let available = usize::from(area.width.saturating_sub(width + 1));
+    while left.len() > 2 && left.iter().map(Span::width).sum::<usize>() > available {
+        left.pop();
+    }
     if state.screen != Screen::default() {
         let used = left.iter().map(Span::width).sum::<usize>() + usize::from(width) + 1;
         let available = usize::from(area.width).saturating_sub(used);

@@ -9,6 +9,7 @@ use super::{
     action::KeyIntent,
     console_state::{ClickTarget, ConsoleState, ScreenLayout},
     cursor_rows::{CursorRows, row_steps, scroll_by},
+    evidence_history,
     failed_questions::FailedQuestion,
     finding_list_rows::{FINDINGS_CURSOR, FindingRow, group_title},
     key_binding::KeyBinding,
@@ -16,7 +17,7 @@ use super::{
     theme::Theme,
     view::placeholders,
 };
-use gaunt_api::{Finding, Question, Subject};
+use gaunt_api::{Finding, HistoryQuery, Question, Subject};
 
 /// A screen: its parameters are the fields of the type that implements this trait.
 pub(crate) trait ScreenView: Debug {
@@ -106,6 +107,11 @@ pub(crate) trait ScreenView: Debug {
         self.table_subject()
     }
 
+    /// Returns the command that opens this screen with rows: `nodes lost>0`.
+    fn rows_command(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Returns whether Esc clears the user's filter of this screen before it leaves the screen.
     fn has_entered_filter(&self, state: &ConsoleState) -> bool {
         let subject = self.filter_subject();
@@ -133,6 +139,12 @@ pub(crate) trait ScreenView: Debug {
     /// Returns the finding whose evidence is shown with its histories.
     fn evidence_finding<'a>(&self, _state: &'a ConsoleState) -> Option<&'a Finding> {
         None
+    }
+
+    /// Returns the histories that the screen shows, apart from those of a node.
+    fn history_queries(&self, state: &ConsoleState) -> Vec<HistoryQuery> {
+        let shown = self.evidence_finding(state);
+        shown.into_iter().flat_map(evidence_history::history_queries).flatten().collect()
     }
 
     /// Returns the rows that the cursor moves over; a screen without them scrolls.

@@ -11,6 +11,7 @@ pub(crate) mod events_screen;
 pub(crate) mod explanation_screen;
 pub(crate) mod finding_screen;
 pub(crate) mod findings_screen;
+pub(crate) mod graph_screen;
 pub(crate) mod job_screen;
 pub(crate) mod list_screen;
 pub(crate) mod network_screen;
@@ -69,8 +70,8 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::screen::{
-        DeviceScreen, EventsScreen, ExplanationScreen, FindingScreen, JobScreen, NodeScreen,
-        TopologyScreen,
+        DeviceScreen, EventsScreen, ExplanationScreen, FindingScreen, GraphScreen, JobScreen,
+        NodeScreen, TopologyScreen,
     };
 
     /// Returns every screen at least once.
@@ -82,6 +83,7 @@ pub(crate) mod tests {
             NodeScreen(node()).into(),
             DeviceScreen::of_gpu(node(), "0").into(),
             DeviceScreen(node(), DeviceClass::Port, "mlx5_1/1".into()).into(),
+            GraphScreen(node(), DeviceClass::Gpu, "GPU 0".into(), "gpu_power_watts".into()).into(),
             TopologyScreen(node()).into(),
             EventsScreen(node()).into(),
             JobScreen("8812".into()).into(),

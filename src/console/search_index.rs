@@ -27,7 +27,7 @@ pub(crate) fn search_fleet(state: &ConsoleState, text: &str) -> Vec<SearchMatch>
         search.add_nodes(state);
         search.add_jobs_and_users(state);
         search.add_ports(state);
-        search.add_commands();
+        search.add_commands(state);
     }
     let mut matches = search.matches;
     matches.sort_by(|a, b| {
@@ -166,7 +166,12 @@ impl<'a> FleetSearch<'a> {
         }
     }
 
-    fn add_commands(&mut self) {
+    fn add_commands(&mut self, state: &'a ConsoleState) {
+        for (name, command) in &state.preferences.saved {
+            self.add_match(MatchKind::Command, &[name], None, || {
+                (format!(":{name}"), command.clone(), MatchTarget::Command(name.clone()))
+            });
+        }
         let main = screens::main_commands().into_iter();
         let main = main.map(|command| (command.word, "", command.help));
         for (word, arguments, help) in main.chain(prompt_commands::listed_commands()) {

@@ -194,27 +194,6 @@ pub(crate) const fn state_sign(state: GpuState) -> &'static str {
     }
 }
 
-/// Returns the display name of a GPU state.
-pub(crate) const fn state_label(state: GpuState) -> &'static str {
-    match state {
-        GpuState::Computing => "computing",
-        GpuState::MemoryBound => "memory-bound",
-        GpuState::Communicating => "communicating",
-        GpuState::Busy => "busy",
-        GpuState::Slowed => "slowed",
-        GpuState::Waiting => "waiting for peers",
-        GpuState::DataStarved => "data-starved",
-        GpuState::LaunchBound => "launch-bound",
-        GpuState::Throttled => "throttled",
-        GpuState::Hung => "hung",
-        GpuState::IdleAllocated => "idle-alloc",
-        GpuState::Idle => "free",
-        GpuState::Lost => "lost",
-        GpuState::Stale => "stale",
-        GpuState::Unknown => "unknown",
-    }
-}
-
 /// Returns the rank of a state, used to show the worst of several in one cell: higher is worse.
 pub(crate) fn state_rank(state: GpuState) -> u8 {
     match state {

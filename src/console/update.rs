@@ -3,7 +3,7 @@
 use gaunt_schema::UnixMs;
 
 use super::{
-    action::ConsoleAction,
+    action::{ConsoleAction, ConsoleEffect},
     console_state::{ConsoleState, SourceStatus},
     failed_questions::is_overview,
     freshness::has_aging_text,
@@ -21,6 +21,7 @@ mod navigation;
 mod plugin_input;
 mod prompt_input;
 mod received_answers;
+mod saved_rows;
 mod search_input;
 mod ticket_copy;
 mod time_navigation;
@@ -29,6 +30,9 @@ mod wait_relation;
 
 /// Applies one action to the state.
 pub(crate) fn apply_action(state: &mut ConsoleState, action: ConsoleAction) -> UpdateOutcome {
+    if matches!(action, ConsoleAction::Key(_) | ConsoleAction::Mouse(_)) {
+        state.tour = None;
+    }
     match action {
         ConsoleAction::Key(key) if state.confirm.is_some() => confirm::handle_key(state, key),
         ConsoleAction::Key(key) if search_input::is_open(state) => {
@@ -91,7 +95,15 @@ fn handle_own_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutcome {
 /// Handles a tick: refreshes the answers, and redraws if the shown data becomes stale.
 fn handle_tick(state: &mut ConsoleState, now: UnixMs) -> UpdateOutcome {
     state.now = now;
+    state.utc_offset = state.config.zone.offset_seconds(now);
     let over = state.message.take_if(|message| message.until <= now).is_some();
     let changed = over || has_aging_text(state);
-    UpdateOutcome { changed, ..UpdateOutcome::with_questions(state) }
+    let mut outcome = UpdateOutcome { changed, ..UpdateOutcome::with_questions(state) };
+    if let Some((keys, text, lasts)) = state.tour.as_mut().and_then(|tour| tour.take_due_step(now))
+    {
+        outcome.changed = true;
+        outcome.effects.extend(keys.iter().map(|key| ConsoleEffect::Press(*key)));
+        state.show_message_for(true, text, lasts);
+    }
+    outcome
 }

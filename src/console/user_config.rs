@@ -16,8 +16,10 @@ use super::{
 mod config_parser;
 pub(crate) mod plugin_key;
 mod theme_file;
+mod time_zone;
 
 use plugin_key::PluginKey;
+pub(crate) use time_zone::DisplayZone;
 
 /// The largest file that is read: many times a file with every kind of entry.
 const MAX_BYTES: u64 = 256 << 10;
@@ -40,6 +42,8 @@ pub(crate) struct UserConfig {
     pub(crate) columns: BTreeMap<String, String>,
     /// The theme.
     pub(crate) theme: Option<ThemeChoice>,
+    /// The time zone of the times of day.
+    pub(crate) zone: DisplayZone,
     /// Whether a new critical finding rings the bell; on unless set.
     pub(crate) silent: bool,
     /// How the terminal is told about a new critical finding.

@@ -12,18 +12,21 @@ use super::{
     theme::{StyleRole, Theme},
 };
 
+pub(crate) mod axis_graph;
+pub(crate) mod device_graphs;
 pub(crate) mod event_rows;
 pub(crate) mod evidence_graph;
 pub(crate) mod finding_alerts;
 pub(crate) mod finding_details;
 pub(crate) mod finding_renderer;
 pub(crate) mod fleet_summary;
-pub(crate) mod heat_detail;
+mod heat_detail;
 mod heat_groups;
-pub(crate) mod heat_map;
+mod heat_map;
 pub(crate) mod list_columns;
 pub(crate) mod node_details;
 pub(crate) mod node_tables;
+pub(crate) mod overview_panes;
 pub(crate) mod placeholders;
 pub(crate) mod time_bar;
 pub(crate) mod worst_nodes;

@@ -58,6 +58,8 @@ pub(super) enum EngineChange {
     PeerAction(PeerAction, oneshot::Sender<PeerOutcome>),
     /// A pairing request of a probe.
     Pairing(PairingRequest, oneshot::Sender<PairingReply>),
+    /// A past that was read back.
+    Past(Box<RecordedPast>),
     /// This much of the lost time is saved.
     Persisted(Vec<JobLostTime>),
 }
@@ -227,6 +229,11 @@ impl EngineHandle {
     /// The current values of the metrics with history of some nodes, the first after `from` in the order of names.
     pub async fn history_readings(&self, from: usize) -> Result<HistoryReadings, EngineStopped> {
         self.read_engine(move |engine| engine.history_readings(from)).await
+    }
+
+    /// Adds a past from before the first page, which a store kept.
+    pub async fn recall_past(&self, past: RecordedPast) -> Result<(), EngineStopped> {
+        self.send_change(EngineChange::Past(Box::new(past))).await
     }
 
     /// Reads the engine on its thread for long queries, when its turn comes.

@@ -47,6 +47,7 @@ pub mod pairing_scheduler;
 mod peer_actions;
 mod peer_snapshot;
 mod persisted_state;
+mod power_history;
 mod private_files;
 mod query_scheduler;
 pub mod record;
@@ -383,7 +384,8 @@ impl Engine {
     fn publish_tick(&mut self, output: TickOutput) {
         self.record_usage(output.usage_delta);
         self.overview = Arc::new(output.overview);
-        self.lost_series = output.lost_series;
+        // What was read back meanwhile stays.
+        self.lost_series = output.lost_series.with_earlier(&self.lost_series);
         if let Some(snapshot) = output.snapshot {
             self.snapshots.add_snapshot(snapshot);
         }

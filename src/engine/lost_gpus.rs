@@ -42,6 +42,25 @@ impl LostGpuSeries {
         self
     }
 
+    /// The same series, with the points of another one where it has none itself.
+    pub(super) fn with_earlier(mut self, other: &Self) -> Self {
+        if self.points.is_empty() {
+            return other.clone();
+        }
+        // The other may be newer: it was read back while this one had no tick yet.
+        let last = self.step.max(other.step);
+        let point = |series: &Self, step: i64| {
+            let back = usize::try_from(series.step.saturating_sub(step)).ok()?;
+            let index = series.points.len().checked_sub(back + 1)?;
+            series.points.get(index).copied().filter(|(_, entries)| *entries > 0)
+        };
+        let steps = last.saturating_sub(POINTS as i64 - 1)..=last;
+        let joined = steps.map(|step| point(&self, step).or_else(|| point(other, step)));
+        self.points = joined.map(Option::unwrap_or_default).collect();
+        self.step = last;
+        self
+    }
+
     /// Every point up to a time, oldest first; none where the loss was unknown.
     pub(super) fn points_until(&self, at: UnixMs) -> Vec<Option<f32>> {
         let step = at.0.div_euclid(STEP.as_millis() as i64);
@@ -76,6 +95,25 @@ mod tests {
         assert_eq!(history.len(), POINTS);
         assert_eq!(history[POINTS - 3..], [Some(2.0), None, Some(4.0)]);
         assert!(history[..POINTS - 3].iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn own_points_count_and_earlier_ones_fill_the_gaps() {
+        let series_of = |losses: &[(i64, f64)]| {
+            let mut series = LostGpuSeries::default();
+            for (step, lost) in losses {
+                series.record_loss(UnixMs(step * 10_000), Some(*lost));
+            }
+            series
+        };
+        let own = series_of(&[(100, 1.0), (102, 2.0)]);
+        let joined = own.clone().with_earlier(&series_of(&[(98, 5.0), (100, 6.0), (101, 7.0)]));
+        let points = joined.all_points();
+        assert_eq!(points[POINTS - 5..], [Some(5.0), None, Some(1.0), Some(7.0), Some(2.0)]);
+        assert_eq!(joined.step, 102);
+        let newer = own.clone().with_earlier(&series_of(&[(103, 9.0), (10_000, 8.0)]));
+        assert_eq!(newer.all_points().iter().flatten().count(), 1, "all others are too old");
+        assert_eq!(LostGpuSeries::default().with_earlier(&own), own);
     }
 
     #[test]

@@ -213,6 +213,7 @@ impl QueryScheduler {
                 EngineChange::Pairing(request, back) => {
                     drop(back.send(engine.handle_pairing_request(request)));
                 }
+                EngineChange::Past(past) => engine.recall_past(&past),
                 EngineChange::Persisted(lost_time) => engine.confirm_lost_time(lost_time),
             }
         }

@@ -1,12 +1,12 @@
 //! The past in a recording: history points and the series of lost GPUs, in a versioned binary format.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
-use gaunt_schema::{LifeState, SanitizedText, UnixMs};
+use gaunt_schema::{Batch, Delivery, LifeState, SanitizedText, ScrapeTarget, UnixMs};
 use serde::{Deserialize, Serialize};
 
-use super::{Engine, LostGpuSeries};
-use gaunt_cluster::KeptPast;
+use super::{Engine, EngineOptions, LostGpuSeries};
+use gaunt_cluster::{Cluster, KeptPast};
 
 /// The version of the format; other versions are rejected.
 const VERSION: u32 = 1;
@@ -14,6 +14,9 @@ const VERSION: u32 = 1;
 /// Maximum size of history points in one preamble in bytes, before compression: half an hour of two series of 1,000
 /// GPUs at 1 s, or what is kept of every series of some dozen nodes.
 pub const MAX_PAST: usize = 4 << 20;
+
+/// How long what a store kept counts as current: it has a page a minute, and one may be missing.
+const STORED_FRESH: Duration = Duration::from_mins(3);
 
 /// Size of the version and of the index's length in bytes.
 const HEAD: usize = 8;
@@ -37,6 +40,44 @@ pub enum UnreadablePast {
 }
 
 impl RecordedPast {
+    /// The past of nodes whose pages a store kept, in about `most` bytes, for an engine with these options. The pages are in
+    /// order of time.
+    pub fn from_pages(
+        options: &EngineOptions,
+        targets: Vec<ScrapeTarget>,
+        pages: Vec<Batch>,
+        most: usize,
+    ) -> Self {
+        let cluster = Cluster::new(options.period, options.slots);
+        let freshness = cluster.freshness_window().max(STORED_FRESH);
+        let mut cluster = cluster.with_freshness(freshness);
+        cluster.ingest_delivery(Delivery::Targets(targets));
+        let mut newest = UnixMs::default();
+        for page in pages {
+            if page.at > newest {
+                cluster.advance_to(newest);
+                newest = page.at;
+            }
+            cluster.ingest_delivery(Delivery::Batch(page));
+        }
+        cluster.advance_to(newest);
+        Self { lost: LostGpuSeries::default(), cluster: cluster.keep_past(most, &BTreeSet::new()) }
+    }
+
+    /// The past of the fleet's lost GPUs, from samples in order of time.
+    pub fn from_losses(samples: impl IntoIterator<Item = (UnixMs, f64)>) -> Self {
+        let mut lost = LostGpuSeries::default();
+        for (at, gpus) in samples {
+            lost.record_loss(at, Some(gpus).filter(|gpus| gpus.is_finite() && *gpus >= 0.0));
+        }
+        Self { lost, cluster: KeptPast::default() }
+    }
+
+    /// Size of the points in bytes.
+    pub fn point_bytes(&self) -> usize {
+        self.cluster.points().len()
+    }
+
     /// Number of series with points.
     pub fn series(&self) -> usize {
         self.cluster.series()
@@ -93,15 +134,88 @@ impl Engine {
     /// The same engine with a past from before its first page.
     #[must_use]
     pub fn recalling_past(mut self, past: &RecordedPast) -> Self {
-        self.lost_series = past.lost.clone();
-        self.cluster.recall_past(&past.cluster);
+        self.recall_past(past);
         self
+    }
+
+    /// Adds a past from before the first page; each device gets its points once a page names it.
+    pub(super) fn recall_past(&mut self, past: &RecordedPast) {
+        self.lost_series = std::mem::take(&mut self.lost_series).with_earlier(&past.lost);
+        self.cluster.recall_past(&past.cluster);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use gaunt_api::{Answer, Question};
+    use gaunt_schema::{
+        Device, Dialect, MetricId, Reading, RejectionCounts, Report, ScrapedPage, TargetId,
+        catalogue::{gpu, port},
+    };
+
     use super::*;
+
+    const NODE: &str = "n1";
+
+    fn target() -> ScrapeTarget {
+        let address = "10.0.0.1:9770".into();
+        ScrapeTarget { id: TargetId(1), address, node: Some(NODE.into()), origin: "test".into() }
+    }
+
+    /// A page with the power of a GPU, and the bytes of a port that receives 100 bytes a second.
+    fn page(second: i64) -> Batch {
+        let mut report = Report::default();
+        for (device, metric, value) in [
+            (Device::new_gpu(0), gpu::POWER, 400.0 + (second % 7) as f64),
+            (Device::new_port("mlx5_0", "1"), port::RECEIVE_BYTES, 1e6 + 100.0 * second as f64),
+        ] {
+            let device = report.ensure_device(device);
+            report.push(device, metric, Reading::of(value));
+        }
+        let (dialect, rejected) = (Dialect::Gaunt, RejectionCounts::default());
+        let outcome = Ok(ScrapedPage { report, dialect, bytes: 0, rejected });
+        Batch { target: TargetId(1), at: UnixMs(second * 1_000), duration_ms: 1.0, outcome }
+    }
+
+    /// What a store keeps once a minute comes back to an engine that runs already; the rate of a counter too.
+    #[test]
+    fn pages_of_a_store_are_history_of_a_running_engine() {
+        let period = Duration::from_secs(10);
+        let options = EngineOptions { period, slots: 90, ..EngineOptions::default() };
+        let pages = (0..14).map(|minute| page(10_020 + minute * 60)).collect();
+        let past = RecordedPast::from_pages(&options, vec![target()], pages, 1 << 20);
+        assert!(past.series() == 2 && past.point_bytes() > 0, "{past:?}");
+        assert_eq!(RecordedPast::from_bytes(&past.to_bytes()).as_ref(), Ok(&past));
+
+        let mut engine = Engine::new(options);
+        engine.ingest_delivery(Delivery::Targets(vec![target()]));
+        for second in (10_880..10_910).step_by(10) {
+            engine.ingest_delivery(Delivery::Batch(page(second)));
+            engine.run_tick(UnixMs(second * 1_000));
+        }
+        let samples = [(10_500, 3.0), (10_510, f64::NAN), (10_520, -1.0), (10_530, 4.0)];
+        let losses = samples.map(|(second, gpus)| (UnixMs(second * 1_000), gpus));
+        engine.recall_past(&RecordedPast::from_losses(losses));
+        engine.recall_past(&past);
+        engine.run_tick(UnixMs(10_910_000));
+
+        let points_of = |metric: MetricId| {
+            let (_, node) = engine.cluster.node_by_name(NODE).unwrap();
+            let row = node.device_rows(metric.catalogue_row().class)[0];
+            engine.cluster.recent_points(metric, node, row, 90).unwrap()
+        };
+        let power: Vec<f32> = points_of(gpu::POWER).into_iter().flatten().collect();
+        assert_eq!(power.len(), 14 + 3, "{power:?}");
+        assert!(power.iter().all(|watts| (400.0..407.0).contains(watts)), "{power:?}");
+        let rates: Vec<f32> = points_of(port::RECEIVE_BYTES).into_iter().flatten().collect();
+        assert_eq!(rates.len(), 13 + 2, "{rates:?}");
+        assert!(rates.iter().all(|rate| (rate - 100.0).abs() < 0.1), "{rates:?}");
+        let Answer::Overview(overview) = engine.answer_question(&Question::Overview) else {
+            panic!("no overview");
+        };
+        let lost: Vec<f32> = overview.lost.history.iter().copied().flatten().collect();
+        assert_eq!(lost[..2], [3.0, 4.0], "{lost:?}");
+    }
 
     #[test]
     fn recorded_past_is_read_back_and_refused_where_it_is_damaged() {

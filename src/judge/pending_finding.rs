@@ -1,6 +1,7 @@
 //! A suspected fault as a detector creates it, with the values behind it.
 
-use gaunt_schema::{Entity, EvidenceItem, Finding, FindingKind, SanitizedText, Severity, UnixMs};
+pub(super) use gaunt_schema::time::format_time_of_day;
+use gaunt_schema::{Entity, EvidenceItem, Finding, FindingKind, SanitizedText, Severity};
 
 use super::{Thresholds, sample_interval::SampleInterval};
 
@@ -208,11 +209,6 @@ pub(super) fn rests_on_work(kind: FindingKind) -> bool {
 /// Formats a share as a percentage: `31 %`.
 pub(super) fn format_percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
-}
-
-/// Formats the time of day of an instant: `11:57:32 UTC`.
-pub(super) fn format_time_of_day(at: UnixMs) -> String {
-    at.to_time_of_day() + " UTC"
 }
 
 /// Formats a count with its noun: `1 GPU`, `8 GPUs`.

@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn source_that_never_listed_a_target_is_a_finding_at_once() {
         let found = findings_by_second(&[(0, target_source(0, None, Some(0)))], 0..3);
-        let summary = "Target source /etc/gaunt/targets.json is unreadable since 00:00:00 UTC: none of its targets is scraped.";
+        let summary = "Target source /etc/gaunt/targets.json is unreadable since 00:00:00Z: none of its targets is scraped.";
         assert_eq!(found.first(), Some(&(0, summary.to_owned())));
         assert_eq!(found.len(), 3);
     }

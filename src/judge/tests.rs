@@ -217,7 +217,7 @@ fn port_is_down_after_two_samples_and_up_again_after_ten_seconds() {
     assert_eq!(finding.since, UnixMs(21_000));
     assert_eq!(
         finding.summary,
-        "mlx5_0/1 on gpu001 is down since 00:00:21 UTC: 2 of its 2 sibling ports are active."
+        "mlx5_0/1 on gpu001 is down since 00:00:21Z: 2 of its 2 sibling ports are active."
     );
     let evidence =
         |row: EvidenceRow| finding.evidence.iter().find(|number| row.is_row_of(number)).unwrap();
@@ -297,7 +297,7 @@ fn port_that_falls_back_to_initialising_names_the_subnet_manager() {
     fixture.run(20, with_port(UP));
     assert_eq!(fixture.run(2, with_port([2.0, 5.0, 0.0])).open_ids(), [PORT]);
     let finding = fixture.finding_by_id(PORT);
-    assert!(finding.summary.starts_with("mlx5_0/1 on gpu001 is initialising since 00:00:21 UTC"));
+    assert!(finding.summary.starts_with("mlx5_0/1 on gpu001 is initialising since 00:00:21Z"));
     assert!(finding.next.contains("subnet manager"), "{}", finding.next);
 }
 
@@ -417,7 +417,7 @@ fn target_is_down_after_two_failures_until_it_is_read() {
     assert_eq!(finding.severity, Severity::Warning, "a node that starts anew comes back");
     assert_eq!(
         finding.summary,
-        "No target answers on gpu001 since 00:00:11 UTC: gpu001:9770: cannot connect: connection refused."
+        "No target answers on gpu001 since 00:00:11Z: gpu001:9770: cannot connect: connection refused."
     );
     assert_eq!(finding.next, "Check that an exporter runs and listens on gpu001:9770.");
     fixture.run(10, [Some(BUSY), Some(BUSY)]);

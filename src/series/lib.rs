@@ -19,6 +19,7 @@ mod series_feed;
 mod series_pages;
 mod series_reader;
 mod series_targets;
+mod stored_series;
 #[cfg(test)]
 mod tests;
 mod write_receiver;
@@ -29,6 +30,7 @@ pub use selector::match_instances;
 pub use series_clock::SeriesClock;
 pub use series_feed::{REFRESH, SeriesReaderHandle, feed_lag, spawn_reading};
 pub use series_reader::{SeriesReader, SeriesWindow, WindowLoad};
+pub use stored_series::StoredSeries;
 pub use write_receiver::{RECEIVE_LAG, ReceiveRefusal, ReceiveStatus, WriteReceiver};
 
 /// The deadline of one query, unless set otherwise.
@@ -41,6 +43,9 @@ pub const MAX_BODY: usize = 64 << 20;
 /// The samples of one window at most, unless set otherwise: 10,000 GPUs with 100 fields each.
 pub const MAX_SAMPLES: u64 = 2_000_000;
 
+/// The header in which Mimir, Cortex and others expect the tenant.
+pub const TENANT_HEADER: &str = "X-Scope-OrgID";
+
 /// Which server is queried, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesOptions {
@@ -48,8 +53,8 @@ pub struct SeriesOptions {
     pub url: String,
     /// Matchers that all series must have, such as `cluster="hall-1"`; may be empty.
     pub selector: String,
-    /// The tenant, for servers that have several.
-    pub tenant: Option<String>,
+    /// The header that names a tenant, for servers that have several, and its value.
+    pub tenant: Option<(String, String)>,
     /// TLS and credentials.
     pub access: ServerAccess,
     /// The deadline of one query.

@@ -23,9 +23,6 @@ use crate::{
     query_answer::{AnsweredMatrix, QueryAnswer},
 };
 
-/// The header that names a tenant, at Mimir, Cortex and Loki's kin.
-const TENANT: HeaderName = HeaderName::from_static("x-scope-orgid");
-
 /// Characters of a server's message that are shown.
 const MAX_SHOWN: usize = 200;
 
@@ -71,13 +68,13 @@ impl QueryClient {
     /// Checks the options and reads the credentials.
     pub(crate) async fn open(options: &SeriesOptions) -> Result<Self, QueryError> {
         let base = parse_base_url(&options.url)?;
-        let tenant = options.tenant.as_deref().map(HeaderValue::from_str).transpose();
-        let tenant = tenant.map_err(|_| {
-            QueryError::Credentials(
-                "prometheus.tenant has characters that are not allowed in a header; correct it"
-                    .to_owned(),
-            )
-        })?;
+        let tenant = match &options.tenant {
+            Some((header, value)) => Some(
+                parse_header(header, value)
+                    .ok_or_else(|| QueryError::Tenant(format!("{header}: {value:?}")))?,
+            ),
+            None => None,
+        };
         let mut tasks = JoinSet::new();
         let credentials = options.access.clone().watch_credentials(&mut tasks).await;
         Ok(Self {
@@ -101,9 +98,10 @@ impl QueryClient {
         &self.shown
     }
 
-    /// The names of metrics that have series from `from` to `until`.
-    pub(crate) async fn list_names(
+    /// The values of a label of the series from `from` to `until`; those of `__name__` are the names of metrics.
+    pub(crate) async fn list_values(
         &mut self,
+        label: &str,
         selector: &str,
         from: UnixMs,
         until: UnixMs,
@@ -113,7 +111,7 @@ impl QueryClient {
         if !selector.is_empty() {
             form.push(("match[]", selector));
         }
-        let url = self.api_url("label/__name__/values", &form);
+        let url = self.api_url(&format!("label/{label}/values"), &form);
         let body = self.fetch_body(|client| client.get(url.clone())).await?;
         let answer: QueryAnswer<'_, Vec<String>> = self.parse_answer(&body)?;
         answer.data.ok_or_else(|| self.malformed("it has no data"))
@@ -276,9 +274,13 @@ impl QueryClient {
     }
 }
 
-fn request_headers(tenant: Option<HeaderValue>) -> HeaderMap {
+fn parse_header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {
+    Some((name.parse().ok()?, value.parse().ok()?))
+}
+
+fn request_headers(tenant: Option<(HeaderName, HeaderValue)>) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.extend(tenant.map(|tenant| (TENANT, tenant)));
+    headers.extend(tenant);
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
     let agent = HeaderValue::from_static(concat!("gaunt/", env!("CARGO_PKG_VERSION")));

@@ -21,7 +21,10 @@ pub enum QueryError {
         /// What is wrong with them.
         why: &'static str,
     },
-    /// The tenant or the credentials cannot be sent.
+    /// The tenant cannot be sent.
+    #[error("{0} is not an HTTP header; correct the tenant")]
+    Tenant(String),
+    /// The credentials cannot be sent.
     #[error("{0}")]
     Credentials(String),
     /// No connection, or it broke.
@@ -163,6 +166,18 @@ impl QueryError {
     /// Whether a query for less may succeed.
     pub(crate) const fn is_too_large(&self) -> bool {
         matches!(self, Self::TooLarge { .. })
+    }
+
+    /// Whether the same query may succeed later, without a change by anybody.
+    pub const fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable { .. }
+                | Self::Timeout { .. }
+                | Self::Overloaded { .. }
+                | Self::Partial { .. }
+                | Self::Malformed { .. }
+        )
     }
 
     /// Whether the same query may succeed right away: another instance behind a proxy answers it.

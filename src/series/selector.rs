@@ -61,12 +61,17 @@ fn push_matchers(text: &mut String, matchers: &str) {
 
 /// The matcher of series from these instances.
 pub fn match_instances<T: AsRef<str>>(instances: &[T]) -> String {
-    let mut text = "instance=~\"".to_owned();
-    for (index, instance) in instances.iter().enumerate() {
+    match_values("instance", instances)
+}
+
+/// The matcher of series whose label has one of these values.
+pub(crate) fn match_values<T: AsRef<str>>(label: &str, values: &[T]) -> String {
+    let mut text = format!("{label}=~\"");
+    for (index, value) in values.iter().enumerate() {
         if index > 0 {
             text.push('|');
         }
-        push_literal(&mut text, instance.as_ref());
+        push_literal(&mut text, value.as_ref());
     }
     text.push('"');
     text

@@ -105,7 +105,7 @@ impl SeriesReader {
             "" => String::new(),
             matchers => format!("{{{}}}", matchers.trim_matches(',')),
         };
-        let names = self.client.list_names(&selector, from, until).await?;
+        let names = self.client.list_values("__name__", &selector, from, until).await?;
         let names = select_read_names(&names);
         if names.is_empty() {
             return Err(self.no_series());
@@ -124,11 +124,7 @@ impl SeriesReader {
         if self.names.is_empty() {
             self.discover_names(from, until).await?;
         }
-        let mut query = WindowQuery {
-            until,
-            range_ms: until.duration_since(from).as_millis(),
-            load: WindowLoad::default(),
-        };
+        let mut query = WindowQuery::new(from, until);
         let mut pages = SeriesPages::new(from, until);
         // What `up` shows was written with all other series of its scrape: nothing is torn.
         let targets = &mut self.targets;
@@ -233,15 +229,26 @@ impl QuerySlice<'_> {
 }
 
 /// The queries of one window.
-struct WindowQuery {
+pub(crate) struct WindowQuery {
     until: UnixMs,
     range_ms: u128,
     load: WindowLoad,
 }
 
 impl WindowQuery {
+    /// No query yet, for what is after `from` and not after `until`.
+    pub(crate) fn new(from: UnixMs, until: UnixMs) -> Self {
+        let range_ms = until.duration_since(from).as_millis();
+        Self { until, range_ms, load: WindowLoad::default() }
+    }
+
+    /// What the queries have cost so far.
+    pub(crate) fn load(&self) -> WindowLoad {
+        self.load
+    }
+
     /// Runs a query for the raw samples of a selector, twice if another instance of the server may answer it.
-    async fn run(
+    pub(crate) async fn run(
         &mut self,
         client: &mut QueryClient,
         selector: &str,

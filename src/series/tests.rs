@@ -8,6 +8,7 @@ use crate::{QueryError, SeriesOptions, SeriesReader, SeriesWindow};
 
 mod feed_tests;
 mod query_server;
+mod stored_tests;
 
 use query_server::{QueryServer, ServerAnswer, json_answer, matrix_answer};
 
@@ -263,7 +264,7 @@ async fn lying_server_gets_no_sample_in() {
 async fn tenant_and_matchers_are_sent() {
     let server = QueryServer::start(healthy_answer).await;
     let mut options = options_for(&format!("{}/prometheus/api/v1/", server.url));
-    options.tenant = Some("team-a".to_owned());
+    options.tenant = Some((crate::TENANT_HEADER.to_owned(), "team-a".to_owned()));
     options.selector = "cluster=\"hall-1\"".to_owned();
     SeriesReader::open(&options).await.unwrap().read_window(FROM, UNTIL).await.unwrap();
     for request in server.requests() {

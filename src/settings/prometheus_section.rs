@@ -11,7 +11,7 @@ use super::{
     access_section::{self, BasicAuthSection, TlsSection},
     setting_values::{SizeSetting, SpanSetting},
 };
-use gaunt_series::{MAX_BODY, MAX_SAMPLES, REFRESH, SeriesOptions, TIMEOUT};
+use gaunt_series::{MAX_BODY, MAX_SAMPLES, REFRESH, SeriesOptions, TENANT_HEADER, TIMEOUT};
 
 /// The limits of the time between two refreshes.
 const REFRESHES: std::ops::RangeInclusive<Duration> =
@@ -95,7 +95,7 @@ impl PrometheusSection {
         SeriesOptions {
             url: self.url,
             selector: self.matchers,
-            tenant: Some(self.tenant).filter(|tenant| !tenant.is_empty()),
+            tenant: (!self.tenant.is_empty()).then(|| (TENANT_HEADER.to_owned(), self.tenant)),
             access: access_section::of(self.tls, self.bearer_file, self.basic, folder),
             timeout: self.timeout.to_duration(),
             max_body: self.max_body.to_bytes(),

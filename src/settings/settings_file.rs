@@ -187,6 +187,7 @@ impl ConsoleSection {
             player: None,
             restricted: self.restricted,
             restricted_copy: self.restricted_copy,
+            tour: false,
             contexts: None,
         }
     }

@@ -12,6 +12,7 @@ use super::{
     access_section::{self, BasicAuthSection, TlsSection},
     setting_values::{SizeSetting, SpanSetting},
 };
+use gaunt_series::TENANT_HEADER;
 use gaunt_store::{BACKLOG_BYTES, StoreLevel, StoreOptions};
 
 /// The shortest and the longest time between two steps: a series must not be older than the 5 minutes for which
@@ -21,9 +22,6 @@ const INTERVALS: std::ops::RangeInclusive<Duration> =
 
 /// The smallest backlog, in bytes.
 const MIN_BACKLOG: usize = 1 << 20;
-
-/// The header in which Mimir, Cortex and others expect the tenant.
-const TENANT_HEADER: &str = "X-Scope-OrgID";
 
 /// What is written.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -39,6 +37,7 @@ enum LevelSetting {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct StoreSection {
     url: String,
+    query_url: String,
     level: LevelSetting,
     every: SpanSetting,
     backlog: SizeSetting,
@@ -55,6 +54,7 @@ impl Default for StoreSection {
     fn default() -> Self {
         Self {
             url: String::new(),
+            query_url: String::new(),
             level: LevelSetting::default(),
             every: SpanSetting::from_seconds(gaunt_store::INTERVAL.as_secs()),
             backlog: SizeSetting::new(BACKLOG_BYTES),
@@ -119,6 +119,7 @@ impl StoreSection {
         let tenant = (!self.tenant.is_empty()).then_some((self.tenant_header, self.tenant));
         StoreOptions {
             url: self.url,
+            query_url: Some(self.query_url).filter(|url| !url.is_empty()),
             tenant,
             level: match self.level {
                 LevelSetting::Verdicts => StoreLevel::Verdicts,

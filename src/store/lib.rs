@@ -21,7 +21,7 @@ mod window_file;
 mod write_request;
 mod write_request_decoder;
 
-pub use remote_write::{PendingOutcome, StoreClient, WriteOutcome};
+pub use remote_write::{PendingOutcome, StoreClient, WriteOutcome, derive_query_url};
 pub use store_status::StoreStatus;
 pub use store_step::{StoreStep, StoreStepOutput};
 pub use store_writer::StoreWriter;
@@ -51,6 +51,8 @@ pub enum StoreLevel {
 pub struct StoreOptions {
     /// The address that receives remote write, such as `http://10.0.0.5:9090/api/v1/write`.
     pub url: String,
+    /// The address below which its query API is; none if the store is not read.
+    pub query_url: Option<String>,
     /// What is written.
     pub level: StoreLevel,
     /// The time between two samples of a series; instants are multiples of it.

@@ -77,6 +77,24 @@ pub(crate) fn parse_store_url(address: &str) -> Result<Url, StoreError> {
     url.ok_or_else(|| StoreError::Address(address.to_owned()))
 }
 
+/// The address below which the query API of a store is that is written to at `address`, where its path tells: Prometheus,
+/// VictoriaMetrics or Mimir. None for others, such as Thanos, whose receivers answer no queries.
+pub fn derive_query_url(address: &str) -> Option<String> {
+    let mut url = parse_store_url(address).ok()?;
+    let path = url.path().trim_end_matches('/');
+    let base = match (path.strip_suffix("/api/v1/write"), path.strip_suffix("/api/v1/push")) {
+        // A cluster of VictoriaMetrics is queried at another port.
+        (Some(base), _) if base.contains("/insert/") => return None,
+        (Some(base), _) => base.to_owned(),
+        (None, Some(base)) => format!("{base}/prometheus"),
+        (None, None) => return None,
+    };
+    url.set_path(&base);
+    url.set_query(None);
+    url.set_fragment(None);
+    Some(url.as_str().trim_end_matches('/').to_owned())
+}
+
 impl RemoteWriteClient {
     pub(crate) fn new(
         url: Url,
@@ -174,6 +192,20 @@ async fn first_line(mut response: reqwest::Response) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn query_address_follows_from_the_path_that_is_written_to() {
+        for (written, queried) in [
+            ("http://a:9090/api/v1/write", Some("http://a:9090")),
+            ("https://a/prom/api/v1/write?x=1", Some("https://a/prom")),
+            ("http://vminsert:8480/insert/0/prometheus/api/v1/write", None),
+            ("https://mimir/api/v1/push", Some("https://mimir/prometheus")),
+            ("http://a:19291/api/v1/receive", None),
+            ("a", None),
+        ] {
+            assert_eq!(derive_query_url(written).as_deref(), queried, "{written}");
+        }
+    }
 
     #[test]
     fn every_class_of_answer_has_its_meaning() {

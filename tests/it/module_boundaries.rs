@@ -180,6 +180,26 @@ fn files_name_no_forbidden_paths() {
     }
 }
 
+/// Examples in the documentation of these crates are run; those of others are not, which saves a run of rustdoc for each.
+const RUN_EXAMPLES: &[&str] = &["src/api"];
+
+#[test]
+fn examples_are_in_crates_whose_examples_are_run() {
+    for (path, code) in program_sources(&["src", "exporters", "tests"]) {
+        if RUN_EXAMPLES.iter().any(|folder| path.starts_with(folder)) {
+            continue;
+        }
+        let lines = code.lines().map(str::trim_start);
+        let documented = lines.filter_map(|line| {
+            line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).map(str::trim)
+        });
+        // Every other fence closes a block.
+        let opening = documented.filter_map(|line| line.strip_prefix("```")).step_by(2);
+        let run: Vec<&str> = opening.filter(|language| *language != "text").collect();
+        assert!(run.is_empty(), "{}: its examples {run:?} would not be run", path.display());
+    }
+}
+
 #[test]
 fn unsafe_is_in_ffi_files_only_and_has_a_safety_comment() {
     for (path, code) in program_sources(&["src", "exporters", "tests"]) {

@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
+    acknowledgement_access::fetch_json,
     binaries::{fake_driver, program_path},
     prometheus_scrape::{query_instant, query_value},
     test_process::{
@@ -20,11 +21,11 @@ use crate::{
 };
 
 /// Settings of an aggregator that writes to `url` each second.
-fn write_settings(folder: &tempfile::TempDir, url: &str) -> String {
+fn write_settings(folder: &tempfile::TempDir, url: &str, level: &str) -> String {
     let path = folder.path().join("gaunt.toml");
     let text = format!(
         "[cluster]\nname = \"hall-1\"\n[serve]\nstate_folder = \"state\"\n\
-         [store]\nurl = \"{url}\"\nevery = \"1s\"\n"
+         [store]\nurl = \"{url}\"\nevery = \"1s\"\nlevel = \"{level}\"\n"
     );
     fs::write(&path, text).expect("a temporary folder can be written");
     path.display().to_string()
@@ -50,7 +51,7 @@ fn prometheus_stores_the_verdicts() {
     command.args(["--listen", "127.0.0.1:0", "--node", "node-a", "--nvml-library"]);
     let node =
         TestProcess::start_command(command.arg(fake_driver()).env("GAUNT_FAKE_DRIVER", scenario));
-    let settings = write_settings(&folder, &format!("http://{prometheus}/api/v1/write"));
+    let settings = write_settings(&folder, &format!("http://{prometheus}/api/v1/write"), "screens");
     let targets = format!("{},127.0.0.1:1", node.served_address());
     let aggregator = TestProcess::start_aggregator(&["--config", &settings, "--targets", &targets]);
     let gaunt = aggregator.served_address();
@@ -67,7 +68,8 @@ fn prometheus_stores_the_verdicts() {
     });
     assert_eq!(finding.0["cluster"], "hall-1");
     assert!(!finding.0.contains_key("instance"), "{finding:?}");
-    let counters = query_instant(&prometheus, "{__name__=~\"gaunt_.+_total|gaunt_gpu_state\"}");
+    let counters =
+        query_instant(&prometheus, "{__name__=~\"gaunt_.+_total\", node=\"\"} or gaunt_gpu_state");
     assert!(counters.is_empty(), "two writers cannot share a counter: {counters:?}");
     assert!((query_value(&prometheus, "gaunt_targets{state=\"live\"}") - 1.0).abs() < f64::EPSILON);
     let grid = query_value(&prometheus, "timestamp(gaunt_lost_gpus) % 1");
@@ -81,6 +83,26 @@ fn prometheus_stores_the_verdicts() {
         page.contains("gaunt_store_dropped_samples_total{reason=\"backlog_full\"} 0"),
         "{page}"
     );
+
+    // What it wrote is its history after a kill, read from the same store.
+    // Old enough to be told from what is scraped after the restart.
+    let power = "time() - timestamp(gaunt_gpu_power_watts{node=\"node-a\",gpu=\"0\"}) > 4";
+    wait_for("a metric with history", || query_instant(&prometheus, power).pop());
+    aggregator.send_signal(Signal::KILL);
+    drop(aggregator);
+    let killed_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
+    let restarted = TestProcess::start_aggregator(&["--config", &settings, "--targets", &targets]);
+    let gaunt = restarted.served_address();
+    restarted.line_with("read the history from the store");
+    let query = "history?metric=power&points=900&filter=node%3Dnode-a%20and%20gpu%3D0";
+    let before = wait_for("history from before the kill", || {
+        let history = fetch_json(&gaunt, query);
+        let (at, means) = (history["at"].as_i64()?, history["mean"].as_array()?);
+        let age = |index: usize| (means.len() - 1 - index) as i64 * 1_000;
+        let first = means.iter().position(|mean| !mean.is_null())?;
+        (at - age(first) < killed_at - 2_000).then(|| means[first].as_f64())
+    });
+    assert!(before.is_some_and(|watts| watts > 0.0), "{before:?}");
 }
 
 /// Requests, and steps of the window that is not full, in the folder of a backlog.
@@ -109,7 +131,7 @@ fn count_steps(folder: &Path) -> (usize, usize) {
 fn samples_of_a_killed_aggregator_arrive_when_the_store_is_back() {
     let folder = tempfile::tempdir().unwrap();
     let store = format!("127.0.0.1:{}", free_port());
-    let settings = write_settings(&folder, &format!("http://{store}/api/v1/write"));
+    let settings = write_settings(&folder, &format!("http://{store}/api/v1/write"), "verdicts");
     let arguments = ["--config", &settings, "--targets", "127.0.0.1:1"];
     let killed = TestProcess::start_aggregator(&arguments);
     let gaunt = killed.served_address();

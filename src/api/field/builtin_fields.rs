@@ -161,6 +161,7 @@ declare_fields! {
     Model "model" Text: "The model of the GPU.",
     Serial "serial" Text: "The serial number of the GPU.",
     PciBusId "pci_bus_id" Text: "PCI address of the GPU.",
+    RecentPower "recent_power" Text: "Power over the last 5 minutes: a digit for each 15 s, tenths of the highest; - where unknown.",
     Age "age" SECONDS: "Time since the node's last values.",
 }
 
@@ -181,6 +182,7 @@ declare_fields! {
     Lost "lost" COUNT: "Lost GPUs of the node.",
     GpuUtilization "gpu_utilization" RATIO: "Mean utilization of the node's GPUs.",
     GpuPower "gpu_power" WATTS: "Total power of the node's GPUs.",
+    RecentPower "recent_power" Text: "Power over the last 5 minutes: a digit for each 15 s, tenths of the highest; - where unknown.",
     Ports "ports" COUNT: "RDMA ports of the node.",
     PortsActive "ports_active" COUNT: "RDMA ports of the node that are active.",
     Age "age" SECONDS: "Time since the node's last values.",
@@ -203,6 +205,7 @@ declare_fields! {
     Useful "useful" RATIO: "Share of GPU time that is not lost, over the job's GPUs with known state.",
     GpuUtilization "gpu_utilization" RATIO: "Mean utilization of the job's GPUs.",
     GpuPower "gpu_power" WATTS: "Total power of the job's GPUs.",
+    RecentPower "recent_power" Text: "Power over the last 5 minutes: a digit for each 15 s, tenths of the highest; - where unknown.",
 }
 
 declare_fields! {

@@ -54,6 +54,23 @@ fn sample_context() -> FindingContext {
     }
 }
 
+fn sample_plot(finding: &Finding) -> EvidencePlot {
+    let history = crate::MetricHistory {
+        at: UnixMs(finding.since.0 + 370_000),
+        metric: "state_id".into(),
+        unit: Unit::Count,
+        devices: 1,
+        together: crate::HistoryAggregation::Mean,
+        step_ms: 10_000,
+        mean: (0..60).map(|at| (at != 30).then_some(if at < 23 { 4.0 } else { 1.0 })).collect(),
+        low: Vec::new(),
+        high: Vec::new(),
+    };
+    let mut item = finding.evidence[0].clone();
+    item.what = "logical <i>state</i>".into();
+    EvidencePlot { item, history: std::sync::Arc::new(history) }
+}
+
 fn render(link: Option<&str>) -> (String, String) {
     let (finding, context) = (hostile_finding(), sample_context());
     let text = FindingText {
@@ -61,6 +78,7 @@ fn render(link: Option<&str>) -> (String, String) {
         at: UnixMs(finding.since.0 + 370_000),
         context: Some(&context),
         explanation: None,
+        plots: &[sample_plot(&finding)],
         link,
         format: &|value, _| format!("{value}"),
     };
@@ -98,4 +116,16 @@ fn names_are_never_markup() {
     for outside in ["src=", "@import", "url(", "<link"] {
         assert!(!html.contains(outside), "the page needs nothing else: {outside}");
     }
+}
+
+#[test]
+fn page_has_a_plot_of_each_history_with_limit_start_and_gap() {
+    let (_, html) = render(None);
+    assert_eq!(html.matches("<svg").count(), 1, "{html}");
+    assert!(html.contains("logical &lt;i&gt;state&lt;/i&gt;</figcaption>"), "{html}");
+    assert!(html.contains("&lt; 4</text>") && html.contains("start of the finding"), "{html}");
+    assert!(html.contains(">03:20:25Z<") && html.contains(">03:30:15Z<"), "{html}");
+    let line = html.split("<path d=\"M").last().unwrap();
+    assert_eq!(line.matches('M').count(), 1, "one gap: {line}");
+    assert!(html.contains("<td>2025-11-21 03:23:50</td><td>job 8812 started"), "{html}");
 }

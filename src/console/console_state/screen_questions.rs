@@ -42,9 +42,10 @@ impl ConsoleState {
     /// Returns the questions of a screen about findings: the histories of the shown evidence, and the alert status.
     pub(crate) fn evidence_questions(&self, shown: Option<&Finding>) -> Vec<Question> {
         let before = self.now - HEAVY;
-        let mut questions = shown.map_or_else(Vec::new, |finding| {
-            evidence_history::due_questions(finding, &self.data.histories, before)
+        let queries = shown.map_or_else(Vec::new, |finding| {
+            evidence_history::history_queries(finding).into_iter().flatten().collect()
         });
+        let mut questions = evidence_history::due_questions(queries, &self.data.histories, before);
         if self.past_instant.is_none() && self.is_due(self.data.alerts.as_ref().map(|(at, _)| *at))
         {
             questions.push(Question::Alerts);

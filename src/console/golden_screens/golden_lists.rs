@@ -74,6 +74,7 @@ fn nodes_as_rows() {
             ("gpu_states", sample_answers::text_cells(&["wwwwwwww"; 40])),
             ("lost", sample_answers::number_cells(&[Some(8.0); 40])),
             ("gpu_utilization", sample_answers::number_cells(&[None; 40])),
+            ("recent_power", sample_answers::text_cells(&["-----999999983333333"; 40])),
         ],
     );
     table.total = 12_500;
@@ -81,6 +82,34 @@ fn nodes_as_rows() {
     answer_list(&mut console, table);
     console.press_keys(&[KeyPress::PageDown, KeyPress::Char('G')]);
     console.expect_golden("nodes");
+}
+
+#[test]
+fn graph_of_a_metric_with_its_peers_and_spans() {
+    let mut console = console_showing(DeviceScreen::of_gpu("gpu003".into(), "5"));
+    console.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
+    console.draw(120, 35);
+    console.press_keys(&[KeyPress::Right, KeyPress::Left, KeyPress::Enter]);
+    assert!(matches!(console.state.screen, Screen::Graph(_)), "{:?}", console.state.screen);
+    console.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
+    let asked = console.screen_questions();
+    let histories: Vec<&Question> =
+        asked.iter().filter(|question| matches!(question, Question::History(_))).collect();
+    let [own, low, high] = histories[..] else { panic!("{asked:?}") };
+    for (question, value) in [(own, 0.4), (low, 0.8), (high, 0.95)] {
+        let points =
+            (0_u8..90).map(|at| Some(if at < 60 { 0.9_f32.min(value + 0.5) } else { value }));
+        let history = sample_answers::device_history(&points.collect::<Vec<_>>());
+        console.answer_question(question.clone(), Answer::History(Arc::new(history)));
+    }
+    assert_eq!(console.screen_questions().len(), 2, "histories are not requested at every tick");
+    console.expect_golden("graph");
+    let longest = console.draw(120, 35)[3].clone();
+    assert!(longest.contains("last 15m, all that is kept"), "{longest}");
+    console.press_keys(&[KeyPress::Char('+'); 4]);
+    assert!(console.draw(120, 35)[3].contains("last 5m   + shorter"));
+    console.press_keys(&[KeyPress::Char('-'), KeyPress::Escape]);
+    assert!(matches!(console.state.screen, Screen::Device(_)));
 }
 
 #[test]
@@ -114,6 +143,18 @@ fn network_screen_by_each_measure() {
     }
     console.press_keys(&[KeyPress::Enter]);
     assert_eq!(console.state.list_state(Subject::Ports).rows, "leaf=leaf-00 and rail=2");
+}
+
+#[test]
+fn wide_network_screen_shows_the_probe_matrix_beside_the_map() {
+    let mut console = console_showing(NetworkScreen);
+    console.deliver_answer(Answer::Fabric(Arc::new(sample_answers::leaf_rail_fabric())));
+    console.draw(200, 50);
+    assert!(console.screen_questions().contains(&Question::Probe));
+    console
+        .answer_question(Question::Probe, Answer::Probe(Arc::new(sample_answers::probe_matrix())));
+    console.expect_golden_at("network-probe", 200, 50);
+    assert!(!console.draw(120, 35).join("\n").contains("PROBE"));
 }
 
 #[test]

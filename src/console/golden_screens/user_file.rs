@@ -170,3 +170,43 @@ fn new_critical_finding_rings_and_notifies_as_the_user_chose() {
     console.state.config.notification = NotificationForm::Off;
     assert!(!console.deliver_answer(faulty).contains(&ConsoleEffect::Bell));
 }
+
+#[test]
+fn rows_are_opened_by_command_saved_and_forgotten() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    let run = |console: &mut GoldenConsole, line: &str| {
+        console.press_keys(&[KeyPress::Char(':')]);
+        console.type_text(line);
+        console.press_keys(&[KeyPress::Enter])
+    };
+    run(&mut console, "nodes lost>0 sort lost desc");
+    assert_eq!(console.state.screen, ListScreen(Subject::Nodes).into());
+    assert_eq!(console.state.list_state(Subject::Nodes).rows, "lost>0");
+    let effects = run(&mut console, "save bad");
+    let [ConsoleEffect::SavePreferences(saved)] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(saved.saved["bad"], "nodes lost>0 sort lost desc");
+    console.press_keys(&[KeyPress::Escape, KeyPress::Char('6')]);
+    assert_eq!(console.state.list_state(Subject::Nodes).rows, "");
+    run(&mut console, "bad");
+    assert_eq!(console.state.list_state(Subject::Nodes).rows, "lost>0");
+    run(&mut console, "nodes powr>0");
+    assert!(console.draw(120, 35).join("\n").contains("powr"), "the prompt names the fault");
+    console.press_keys(&[KeyPress::Escape]);
+    assert_eq!(run(&mut console, "forget bad").len(), 1);
+    assert!(console.state.preferences.saved.is_empty());
+    run(&mut console, "forget bad");
+    assert!(console.draw(120, 35).join("\n").contains("bad is not saved; saved is nothing"));
+}
+
+#[test]
+fn whole_screen_is_in_the_time_zone_of_the_user() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    let utc = console.draw(120, 35).join("\n");
+    assert!(utc.contains("12:03:41Z ●"), "{utc}");
+    console.state.utc_offset = Some(7_200);
+    let local = console.draw(120, 35).join("\n");
+    assert!(local.contains("14:03:41  ●") && !local.contains("Z ●"), "{local}");
+    assert_eq!(utc.lines().count(), local.lines().count());
+    console.press_keys(&[KeyPress::Char('?')]);
+    assert!(console.draw(160, 48).join("\n").contains("times are UTC+02:00"));
+}

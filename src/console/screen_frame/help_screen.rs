@@ -56,7 +56,7 @@ pub(super) fn draw(
 
 /// Arranges keys, commands and symbols so that none covers another.
 fn arrange_sections(state: &ConsoleState, width: usize, theme: Theme) -> Vec<Line<'static>> {
-    let (keys, signs) = (render_keys(state, theme), render_signs(theme));
+    let (keys, signs) = (render_keys(state, theme), render_signs(state, theme));
     let mut commands = render_commands(width < COMMANDS_WIDTH, theme);
     commands.extend(render_user_config(&state.config, width.min(COMMANDS_WIDTH), theme));
     if width >= KEYS_WIDTH + COMMANDS_WIDTH + SIGNS_WIDTH {
@@ -160,13 +160,18 @@ fn render_commands(narrow: bool, theme: Theme) -> Vec<Line<'static>> {
     lines
 }
 
-fn render_signs(theme: Theme) -> Vec<Line<'static>> {
+fn render_signs(state: &ConsoleState, theme: Theme) -> Vec<Line<'static>> {
     let mut signs = vec![Line::styled("GPU STATES", theme.style_for(StyleRole::Title))];
-    signs.extend(GpuState::ALL.iter().map(|&state| {
-        let lost = if state.is_lost_time() { "lost time" } else { "" };
+    signs.extend(GpuState::ALL.iter().map(|&gpu_state| {
+        let lost = if gpu_state.is_lost_time() { "lost time" } else { "" };
         Line::from(vec![
-            Span::styled(theme::state_sign(state), theme.state_style(state)),
-            Span::raw(format!(" {}", display_text::align_left(theme::state_label(state), 18))),
+            Span::styled(theme::state_sign(gpu_state), theme.state_style(gpu_state)),
+            // The letter is that of the snapshot and of the API, the name that of filters.
+            Span::raw(format!(
+                " {} {}",
+                gpu_state.letter_code(),
+                display_text::align_left(gpu_state.as_str(), 16)
+            )),
             Span::styled(lost, theme.style_for(StyleRole::Dim)),
         ])
     }));
@@ -177,8 +182,14 @@ fn render_signs(theme: Theme) -> Vec<Line<'static>> {
         "full  counter saturated",
         "lost  device lost",
         "error read failed",
-        "12:03:41Z is UTC",
     ];
     signs.extend(reasons.map(Line::raw));
+    signs.push(Line::raw(match state.utc_offset {
+        None => "12:03:41Z is UTC".to_owned(),
+        Some(offset) => {
+            let (sign, minutes) = (if offset < 0 { '-' } else { '+' }, offset.abs() / 60);
+            format!("times are UTC{sign}{:02}:{:02}", minutes / 60, minutes % 60)
+        }
+    }));
     signs
 }

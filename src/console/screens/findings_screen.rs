@@ -61,6 +61,10 @@ impl ScreenView for FindingsScreen {
         Some((list.findings.len() as u64, list.matched.into(), "findings"))
     }
 
+    fn rows_command(&self) -> Option<&'static str> {
+        Some("findings")
+    }
+
     fn filter_subject(&self) -> Option<Subject> {
         Some(Subject::Findings)
     }

@@ -76,7 +76,7 @@ impl ScreenView for JobScreen {
     /// ```text
     ///  job 8812  llama-pt   alice · llm   64 nodes · 512 GPUs   running 3d04h
     ///  USEFUL    ███████████████████████████░░░░░░░░░░░░░  68 %   163 of 512 GPUs lost
-    ///  LOST BY   waiting for peers 12.4 GPU·h  data-starved 1.1 GPU·h in the last 30m
+    ///  LOST BY   waiting 12.4 GPU·h  data_starved 1.1 GPU·h in the last 30m
     ///  ✖ compute_straggler  gpu-0417 · GPU 5   since 2m
     ///
     ///  OUTLIERS                last 1m58, newest at the right
@@ -179,7 +179,7 @@ fn render_loss_causes(job: &JobDetail, width: usize, theme: Theme) -> Vec<Line<'
     let span = display_text::format_duration(Duration::from_millis(timeline.span_ms));
     let mut spans = Vec::new();
     for time in &timeline.lost {
-        let text = format!("{} {:.2} GPU·h  ", theme::state_label(time.state), time.gpu_hours);
+        let text = format!("{} {:.2} GPU·h  ", time.state.as_str(), time.gpu_hours);
         spans.push(Span::styled(text, theme.state_style(time.state)));
     }
     if spans.is_empty() {

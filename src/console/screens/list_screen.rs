@@ -22,7 +22,7 @@ use crate::{
     screen_view::{ScreenCommand, ScreenOutcome, ScreenView},
     theme::{self, StyleRole, Theme},
     view::{draw_lines, list_columns::ListColumn, node_tables, worst_nodes},
-    widget::text_table,
+    widget::{sparkline, text_table},
 };
 use gaunt_api::{AnswerTable, Question, Subject};
 
@@ -83,6 +83,10 @@ impl ScreenView for ListScreen {
 
     fn shown_at(&self, state: &ConsoleState) -> Option<UnixMs> {
         state.subject_table(self.0).map(|table| table.at)
+    }
+
+    fn rows_command(&self) -> Option<&'static str> {
+        Some(self.0.as_str())
     }
 
     fn table_subject(&self) -> Option<Subject> {
@@ -162,7 +166,7 @@ impl ScreenView for ListScreen {
     /// ```text
     ///  GPUS  12 of 10,000: power>300W                                  sorted by power ▼
     ///  node      GPU  state                job    util %  power W ▼   °C  mem GiB  finding
-    ///  gpu003    5    ░ waiting for peers  8812      100        312   61     61.2
+    ///  gpu003    5    ░ waiting  8812      100        312   61     61.2
     /// ```
     fn draw(
         &self,
@@ -402,7 +406,7 @@ fn render_cell(
     match (name, table.subject) {
         ("state", Subject::Gpus) => match GpuState::parse(text) {
             Some(state) => {
-                let words = format!("{} {}", theme::state_sign(state), theme::state_label(state));
+                let words = format!("{} {}", theme::state_sign(state), state.as_str());
                 (words, theme.state_style(state))
             }
             None => (text.to_string(), plain),
@@ -416,9 +420,17 @@ fn render_cell(
                 worst.map_or(plain, |state| theme.state_style(state)),
             )
         }
+        ("recent_power", _) => (render_history(text), theme.style_for(StyleRole::Neutral)),
         ("finding" | "failure", _) => (text.to_string(), theme.style_for(StyleRole::Bad)),
         _ => (text.to_string(), plain),
     }
+}
+
+/// Renders the digits of a history as a sparkline.
+fn render_history(digits: &str) -> String {
+    let point = |digit: char| digit.to_digit(10).map(|digit| digit as f32);
+    let points: Vec<Option<f32>> = digits.chars().map(point).collect();
+    sparkline::render_sparkline(&points, Some(9.0), points.len())
 }
 
 /// Returns the style role of a state name.

@@ -50,11 +50,20 @@ impl ScreenView for NetworkScreen {
 
     fn questions(&self, state: &ConsoleState) -> Vec<Question> {
         let filter = Filter::parse(Subject::Ports, entered_filter(state));
-        vec![Question::Fabric(filter.unwrap_or_else(|_| Filter::all_rows(Subject::Ports)))]
+        let mut questions =
+            vec![Question::Fabric(filter.unwrap_or_else(|_| Filter::all_rows(Subject::Ports)))];
+        if state.layout.has_side_pane {
+            questions.extend(ProbeScreen.questions(state));
+        }
+        questions
     }
 
     fn shown_at(&self, state: &ConsoleState) -> Option<UnixMs> {
         state.data.fabric.as_deref().map(|fabric| fabric.at)
+    }
+
+    fn rows_command(&self) -> Option<&'static str> {
+        Some("network")
     }
 
     fn filter_subject(&self) -> Option<Subject> {
@@ -85,7 +94,7 @@ impl ScreenView for NetworkScreen {
         if again { self.open_item(state) } else { ScreenOutcome::Redraw }
     }
 
-    /// Draws the map, and below it the numbers of the cell under the cursor.
+    /// Draws the map, below it the numbers of the cell under the cursor, and on a wide screen the probe matrix beside it.
     ///
     /// ```text
     ///  NETWORK  load, % of the line rate; x port down   256 ports · 1 not active
@@ -96,6 +105,30 @@ impl ScreenView for NetworkScreen {
     ///  leaf-07 · rail 3   16 ports, 15 active   in 38 %  out 37 %   PFC pause received 9.1 % …
     /// ```
     fn draw(
+        &self,
+        buffer: &mut Buffer,
+        area: Rect,
+        state: &ConsoleState,
+        theme: Theme,
+    ) -> ScreenLayout {
+        let wide = area.width >= PROBE_FROM;
+        let probed = state.data.probe.as_ref().is_some_and(|(_, matrix)| !matrix.rails.is_empty());
+        let map = Rect { width: if wide && probed { area.width / 2 } else { area.width }, ..area };
+        let layout = self.draw_map(buffer, map, state, theme);
+        if map.width < area.width {
+            let beside = Rect { x: map.right() + 1, width: area.width - map.width - 1, ..area };
+            // Its cells are chosen on its own screen.
+            ProbeScreen.draw(buffer, beside, state, theme);
+        }
+        ScreenLayout { has_side_pane: wide, ..layout }
+    }
+}
+
+/// Minimum width for the probe matrix beside the map.
+const PROBE_FROM: u16 = 180;
+
+impl NetworkScreen {
+    fn draw_map(
         &self,
         buffer: &mut Buffer,
         area: Rect,

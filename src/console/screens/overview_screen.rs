@@ -11,35 +11,28 @@ use crate::{
     },
     cursor::RowCursor,
     cursor_rows::{self, CursorRows},
-    display_text,
     finding_list_rows::{FINDINGS_CURSOR, FindingRow},
     key_binding::{FOLD, KeyBinding, MEASURE, OPEN, bind},
     key_press::KeyPress,
     screen::{FindingScreen, FindingsScreen, NodeScreen, OverviewScreen, Screen},
     screen_view::{ScreenCommand, ScreenOutcome, ScreenView},
-    theme::{StyleRole, Theme},
+    theme::Theme,
     view::{
-        draw_lines, draw_page, finding_renderer::FindingRenderer, fleet_summary, heat_detail,
-        heat_map, node_details, placeholders, worst_nodes,
+        draw_lines, draw_page,
+        finding_renderer::FindingRenderer,
+        fleet_summary, node_details,
+        overview_panes::{self, BESIDE, HEAT_MIN, WORST_CURSOR},
+        placeholders,
     },
 };
-use gaunt_api::{Filter, Overview, Question, Subject, SubjectField};
+use gaunt_api::{Filter, Finding, Question, Subject, SubjectField};
 
-/// Minimum width for the worst nodes beside the heat map.
-const BESIDE: u16 = 140;
-/// Columns of the worst nodes beside the heat map.
-const WORST_WIDTH: u16 = 78;
-/// The same on a very wide screen.
-const WORST_WIDEST: u16 = 110;
-/// Number of worst nodes below the heat map, as long as the map keeps enough lines.
-const WORST_BELOW: usize = 4;
-/// Minimum lines of the heat map, title included, before the worst nodes are dropped.
-const HEAT_MIN: usize = 3;
+/// Maximum width of the findings: on a wider screen their numbers would be far from their names.
+const FINDINGS_WIDEST: usize = 160;
+/// Minimum number of lines for the next step of the finding under the cursor: a terminal of 30 lines.
+const HIGH: u16 = 27;
 /// Maximum number of lines about failed targets.
 const TROUBLES: usize = 2;
-
-/// Name of the cursor in the worst nodes.
-const WORST_CURSOR: &str = "worst nodes";
 
 impl ScreenView for OverviewScreen {
     fn commands() -> &'static [ScreenCommand] {
@@ -70,6 +63,9 @@ impl ScreenView for OverviewScreen {
         let mut questions = Vec::new();
         if state.panel == OverviewPanel::Heat && state.layout.has_side_pane {
             questions.extend(state.heat_node().cloned().map(Question::Node));
+        }
+        if state.panel == OverviewPanel::Findings && state.layout.has_side_pane {
+            questions.extend(state.evidence_questions(self.evidence_finding(state)));
         }
         if let Some(field) = state.tint {
             let stored = state.data.tint.as_ref().filter(|(stored, ..)| *stored == field);
@@ -126,6 +122,12 @@ impl ScreenView for OverviewScreen {
         }
     }
 
+    /// A wide screen shows the finding under the cursor with its evidence.
+    fn evidence_finding<'a>(&self, state: &'a ConsoleState) -> Option<&'a Finding> {
+        let row = self.finding_row(state).filter(|_| state.layout.has_side_pane);
+        row?.single_finding()
+    }
+
     /// Opens the item under the cursor. There is no space for the members of a group: it is expanded on the screen of
     /// all findings.
     fn open_item(&self, state: &mut ConsoleState) -> ScreenOutcome {
@@ -148,7 +150,12 @@ impl ScreenView for OverviewScreen {
             KeyIntent::PreviousPanel => state.panel = neighbour_panel(state.panel, false),
             KeyIntent::Fold => state.grouping = next_grouping(state.grouping),
             KeyIntent::Measure => show_next_tint(state),
-            _ => return move_cursor(state, intent),
+            _ => {
+                let outcome = move_cursor(state, intent);
+                // Request the histories of the finding beside the heat map.
+                let beside = state.panel == OverviewPanel::Findings && state.layout.has_side_pane;
+                return if beside { ScreenOutcome::Ask } else { outcome };
+            }
         }
         ScreenOutcome::Ask
     }
@@ -181,11 +188,12 @@ impl ScreenView for OverviewScreen {
     ///
     /// ```text
     ///  GPU TIME  ██████████████████████████▒▒▒▒▒▒░░░░░░░░░░░░ddddiii········
-    ///            █ computing 64.1 %  ▒ communicating 9.8 %  ░ waiting for peers 15.2 %
+    ///            █ computing 64.1 %  ▒ communicating 9.8 %  ░ waiting 15.2 %
     ///  LOST      2,071 of 10,000 GPUs (20.7 %)   $4,142/h   ▁▁▁▁▂▂▃▅▇▇▇▇▇▇▇▇  last 15m
     /// ▸FINDINGS  3 open                                       since  GPUs lost  conf
     ///  ✖ port_down           gpu003 · mlx5_1/1                 6m10          8  97 %
     ///    port mlx5_1/1 of gpu003 is down: …
+    ///    next: check the cable of mlx5_1/1
     ///  HEAT      one cell = one GPU
     ///  gpu001 ████████  gpu009 ████████  gpu017 ████████  gpu025 ████████
     ///  NODES             state       GPUs       lost  util %  finding
@@ -214,7 +222,7 @@ impl ScreenView for OverviewScreen {
         let single = state.only_node().and_then(|name| state.node_detail(name));
         let selected = (focused && !findings.is_empty()).then_some(at);
         let rows = FindingRenderer {
-            width,
+            width: width.min(FINDINGS_WIDEST),
             selected,
             at: overview.at,
             alerts: None,
@@ -231,7 +239,13 @@ impl ScreenView for OverviewScreen {
         // At 80×24 this leaves the title and two rows for the map.
         let most = left.saturating_sub(1 + HEAT_MIN + 2).max(left / 2);
         // The finding under the cursor is whole, even if nothing else has space.
-        let sentences = rows.wrap_sentences(&findings);
+        let mut sentences = rows.wrap_sentences(&findings);
+        if area.height >= HIGH
+            && area.width < BESIDE
+            && let (Some(lines), Some(row)) = (sentences.get_mut(at), findings.get(at))
+        {
+            lines.extend(rows.wrap_next_step(*row));
+        }
         let chosen = sentences.get(at).map_or(0, |sentence| 1 + sentence.len());
         let others = usize::from(findings.len() > 1 || more > 0);
         let most = most.max(chosen + others).min(left.saturating_sub(1));
@@ -251,7 +265,7 @@ impl ScreenView for OverviewScreen {
         let used = lines.len().min(usize::from(area.height)) as u16;
         draw_lines(buffer, area, &lines);
         let rest = Rect { y: area.y + used, height: area.height - used, ..area };
-        let rest = draw_failed_targets(buffer, rest, overview, troubles, theme);
+        let rest = overview_panes::draw_failed_targets(buffer, rest, overview, troubles, theme);
         let counts = overview.nodes;
         if counts.live + counts.stale + counts.down == 0 {
             let lines = placeholders::render_empty_fleet(overview, area.width, theme);
@@ -263,7 +277,8 @@ impl ScreenView for OverviewScreen {
             let lines: Vec<Line<'_>> = lines.into_iter().map(|(line, _)| line).collect();
             return draw_page(buffer, rest, &lines, state.scroll, theme);
         }
-        let layout = draw_maps(buffer, rest, state, overview, theme);
+        let layout =
+            overview_panes::draw_maps(buffer, rest, state, overview, overview_detail(state), theme);
         click_areas.extend(layout.click_areas);
         ScreenLayout { click_areas, ..layout }
     }
@@ -365,105 +380,8 @@ pub(crate) fn sites_question() -> Option<Question> {
     Some(Question::Table(Filter::parse(Subject::Nodes, text).ok()?))
 }
 
-/// Draws the failed targets at the bottom and returns the remaining area.
-fn draw_failed_targets(
-    buffer: &mut Buffer,
-    area: Rect,
-    overview: &Overview,
-    troubles: usize,
-    theme: Theme,
-) -> Rect {
-    let height = (troubles as u16).min(area.height);
-    let below = Rect { y: area.bottom() - height, height, ..area };
-    let lines: Vec<Line<'_>> = overview
-        .trouble
-        .iter()
-        .take(troubles)
-        .map(|text| {
-            Line::styled(
-                format!(
-                    " ▲ {}",
-                    display_text::truncate_text(text, usize::from(area.width).saturating_sub(4))
-                ),
-                theme.style_for(StyleRole::Waiting),
-            )
-        })
-        .collect();
-    draw_lines(buffer, below, &lines);
-    Rect { height: area.height - height, ..area }
-}
-
-/// Draws the heat map, and the worst nodes beside or below it.
-fn draw_maps(
-    buffer: &mut Buffer,
-    area: Rect,
-    state: &ConsoleState,
-    overview: &Overview,
-    theme: Theme,
-) -> ScreenLayout {
-    let (map, table) = split_area(area, state, overview);
-    let mut layout = if overview.heat.nodes.is_empty() {
-        ScreenLayout::default()
-    } else {
-        heat_map::draw(buffer, map, state, theme)
-    };
-    layout.page = layout.page.max(1);
-    layout.has_side_pane = area.width >= BESIDE;
-    if layout.has_side_pane && state.panel == OverviewPanel::Heat {
-        heat_detail::draw(buffer, table, state, theme);
-        return layout;
-    }
-    let worst = &overview.worst;
-    let at = state.cursors.of(WORST_CURSOR).row_index(worst.len(), |at| &worst[at].node);
-    let selected = (state.panel == OverviewPanel::Worst && !worst.is_empty()).then_some(at);
-    if table.height > 1 {
-        let height = usize::from(table.height) - 1;
-        let lines = worst_nodes::render_nodes(
-            "NODES BY LOSS",
-            worst,
-            selected,
-            height,
-            usize::from(table.width),
-            theme,
-        );
-        draw_lines(buffer, table, &lines);
-        let from = crate::cursor::first_visible_row(selected.unwrap_or(0), worst.len(), height);
-        for row in 0..height.min(worst.len() - from) {
-            let area = Rect { y: table.y + 1 + row as u16, height: 1, ..table };
-            layout.click_areas.push(ClickArea {
-                area,
-                target: ClickTarget::Panel(OverviewPanel::Worst, from + row),
-            });
-        }
-    }
-    layout
-}
-
-/// Returns the areas of the heat map and of the table of the worst nodes.
-fn split_area(area: Rect, state: &ConsoleState, overview: &Overview) -> (Rect, Rect) {
-    if area.width >= BESIDE {
-        let worst_width = (area.width / 2).clamp(WORST_WIDTH, WORST_WIDEST);
-        let left = area.width - worst_width;
-        let right = Rect { x: area.x + left, width: worst_width, ..area };
-        return (Rect { width: left - 2, ..area }, right);
-    }
-    let height = usize::from(area.height);
-    let worst = overview.worst.len();
-    let desired = if worst == 0 { 0 } else { 1 + worst.min(WORST_BELOW) };
-    let most = desired.min(height.saturating_sub(HEAT_MIN));
-    // One cell per GPU has priority over lines of the table; the table gets the lines that the map does not need.
-    let needed = heat_map::full_height(state, area.width);
-    let most_lines = height.saturating_sub(most.min(2));
-    let dense = heat_map::dense_height(state, area.width);
-    let map = if needed <= most_lines {
-        needed.max(1)
-    } else if dense <= most_lines {
-        dense.max(height - most)
-    } else {
-        height - most
-    };
-    let table = (height - map).min(1 + worst);
-    let table = if table < 2 { 0 } else { table as u16 };
-    let map = Rect { height: (height as u16 - table).min(map as u16), ..area };
-    (map, Rect { y: map.bottom(), height: table, ..area })
+/// Returns the finding that is shown beside the heat map.
+fn overview_detail(state: &ConsoleState) -> Option<&Finding> {
+    let is_shown = state.panel == OverviewPanel::Findings;
+    OverviewScreen.finding_row(state).filter(|_| is_shown)?.single_finding()
 }

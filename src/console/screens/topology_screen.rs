@@ -52,7 +52,7 @@ impl ScreenView for TopologyScreen {
     ///  gpu003  live, age 0.4s   8 GPUs lost   3,412 W   job 8812
     ///
     ///  TOPOLOGY   GPU ─ NVLink in ─ PCIe in ─ port ─ load in/out ─ leaf
-    ///  GPU 5  ░ waiting for peers  ─ 12.1 Gb/s ─ 3.2 Gb/s ─ mlx5_5/1  ━━━━────── 41/40 % ─ leaf-07 r5
+    ///  GPU 5  ░ waiting  ─ 12.1 Gb/s ─ 3.2 Gb/s ─ mlx5_5/1  ━━━━────── 41/40 % ─ leaf-07 r5
     /// ```
     fn draw(
         &self,

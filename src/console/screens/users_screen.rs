@@ -89,7 +89,7 @@ impl ScreenView for UsersScreen {
             text_column("USERS", 20),
             number_column("jobs", 6),
             number_column("GPUs", 8),
-            number_column("lost", 8),
+            number_column("GPUs lost", 9),
             number_column("useful %", 8),
             number_column("power W", 9),
             text_column("account", account_width),

@@ -218,6 +218,61 @@ mod tests {
         assert!(changes_between(&next, &next).is_empty(), "unchanged cells are not written");
     }
 
+    /// A fleet in which nothing happens: power, utilization and losses vary a little, and the time bar moves by one
+    /// point in ten seconds.
+    #[test]
+    fn calm_overview_of_a_large_fleet_costs_few_bytes() {
+        use crate::{
+            action::ConsoleAction,
+            console_state::ConsoleState,
+            preferences::ConsolePreferences,
+            sample_answers::{self, AT},
+            screen_frame,
+            theme::{ColourDepth, GlyphSet, Theme},
+            update::apply_action,
+        };
+        use gaunt_api::{Answer, Question};
+        let theme = Theme::new(ColourDepth::Indexed, GlyphSet::Unicode, |_| None);
+        let mut state = ConsoleState::new(None, AT, ConsolePreferences::default());
+        let mut shown = Buffer::empty(Rect { x: 0, y: 0, width: 200, height: 50 });
+        let (mut bytes, seconds) = (0, 30);
+        for second in 0..=seconds {
+            let vary = |of: i64| ((second * 7_919 + of * 104_729) % 41) as f64 - 20.0;
+            let mut overview = sample_answers::two_faults_overview(12_500);
+            overview.at = gaunt_schema::UnixMs(AT.0 + second * 1_000);
+            overview.lost.gpus += vary(0);
+            let points = (0..90_i64).map(|point| {
+                let point = (point + second / 10) as f32;
+                Some(2_000.0 + 500.0 * (point / 40.0).sin() + 60.0 * (point * 1.7).sin())
+            });
+            overview.lost.history = points.collect();
+            let names = (0..32).map(|node| format!("gpu{node:05}"));
+            let line = overview.worst[1].clone();
+            let worst = names
+                .map(|name| gaunt_api::NodeLine { node: name.as_str().into(), ..line.clone() });
+            overview.worst = worst.collect();
+            for (of, line) in (1..).zip(&mut overview.worst) {
+                line.power_watts = line.power_watts.map(|watts| watts + vary(of));
+                line.utilization_ratio = Some(0.97 + vary(of) / 1_000.0);
+            }
+            let answer = Answer::Overview(std::sync::Arc::new(overview));
+            let action = ConsoleAction::Answered(
+                gaunt_schema::UnixMs(AT.0 + second * 1_000),
+                Box::new(Question::Overview),
+                answer,
+            );
+            apply_action(&mut state, action);
+            let mut next = Buffer::empty(shown.area);
+            state.layout = screen_frame::draw(&mut next, &state, theme);
+            if second > 0 {
+                bytes += changes_between(&shown, &next).len();
+            }
+            shown = next;
+        }
+        let each = bytes / seconds as usize;
+        assert!(each <= 400, "{each} bytes a frame");
+    }
+
     fn any_style() -> impl Strategy<Value = Style> {
         let colour = prop_oneof![
             Just(Color::Reset),

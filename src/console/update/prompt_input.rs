@@ -4,7 +4,9 @@ use std::{collections::HashMap, path::PathBuf};
 
 use gaunt_schema::SanitizedText;
 
-use super::{confirm, navigation, plugin_input, time_navigation, update_outcome::UpdateOutcome};
+use super::{
+    confirm, navigation, plugin_input, saved_rows, time_navigation, update_outcome::UpdateOutcome,
+};
 use crate::{
     action::{ConsoleEffect, KeyIntent},
     console_state::{ConsoleState, OverviewPanel},
@@ -68,8 +70,9 @@ pub(super) fn show_prompt(state: &mut ConsoleState, mut prompt: Prompt) {
         .map(|(name, address)| (name.clone(), address.aggregator.clone()))
         .collect();
     let clusters = &state.clusters;
+    let saved = &state.preferences.saved;
     let context =
-        CompletionContext { values: &values, nodes, contexts: &contexts, clusters, subject };
+        CompletionContext { values: &values, nodes, contexts: &contexts, clusters, saved, subject };
     prompt.completion = complete_prompt(&prompt, &context);
     state.prompt = Some(prompt);
 }
@@ -193,13 +196,13 @@ fn submit_command(
     })
 }
 
-/// Runs a command line; an alias of the user stands for a command, unless it is one.
+/// Runs a command line; an alias of the user or the name of saved rows stands for a command, unless it is one.
 pub(super) fn run_line(state: &mut ConsoleState, line: &str) -> Result<UpdateOutcome, String> {
     let word = line.split_whitespace().next().unwrap_or("");
     let line = if prompt_commands::is_command(word) {
         line.to_owned()
     } else {
-        state.config.expand_alias(line)
+        saved_rows::saved_command(state, word).unwrap_or_else(|| state.config.expand_alias(line))
     };
     prompt_commands::parse(&line).and_then(|command| run(state, command))
 }
@@ -207,6 +210,16 @@ pub(super) fn run_line(state: &mut ConsoleState, line: &str) -> Result<UpdateOut
 fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome, String> {
     Ok(match command {
         PromptCommand::OpenScreen(screen) => navigation::open_screen(state, screen),
+        PromptCommand::OpenRows(screen, text) => {
+            if let Some(subject) = view_of(&screen).filter_subject() {
+                let list = state.list_state_mut(subject);
+                list.apply_filter(&text).map_err(|error| error.to_string())?;
+            }
+            navigation::open_screen(state, screen);
+            UpdateOutcome::with_questions(state)
+        }
+        PromptCommand::SaveRows(name) => saved_rows::save_rows(state, name)?,
+        PromptCommand::ForgetRows(name) => saved_rows::forget_rows(state, &name)?,
         PromptCommand::ShowInstant(None) => time_navigation::show_instant(state, None),
         PromptCommand::ShowInstant(Some(instant)) => {
             time_navigation::show_named_instant(state, instant)?

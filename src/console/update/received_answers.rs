@@ -9,7 +9,7 @@ use crate::{
     action::ConsoleEffect,
     console_state::ConsoleState,
     csv_export,
-    evidence_history::{self, EvidenceHistory},
+    evidence_history::EvidenceHistory,
     screens::{
         overview_screen::{sites_question, tint_question},
         view_of,
@@ -160,9 +160,7 @@ fn store_history(
     history: Option<Arc<MetricHistory>>,
 ) {
     let Question::History(ask) = question else { return };
-    let Some(finding) = view_of(&state.screen).evidence_finding(state) else { return };
-    let queries: Vec<_> =
-        evidence_history::history_queries(finding).into_iter().flatten().collect();
+    let queries = view_of(&state.screen).history_queries(state);
     let histories = &mut state.data.histories;
     histories.retain(|entry| entry.ask != *ask && queries.contains(&entry.ask));
     if queries.contains(ask) {

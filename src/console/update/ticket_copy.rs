@@ -31,6 +31,7 @@ fn render_ticket(state: &ConsoleState) -> Option<String> {
         at: state.data.overview.as_deref().map_or(state.now, |overview| overview.at),
         context: state.finding_context(&finding.id),
         explanation,
+        plots: &[],
         link: link.as_deref(),
         format: &display_text::format_with_unit,
     };

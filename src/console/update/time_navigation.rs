@@ -84,6 +84,7 @@ pub(super) fn show_named_instant(
     instant: TimeArgument,
 ) -> Result<UpdateOutcome, String> {
     let now = state.newest_now().ok_or("no data yet")?;
+    let instant = instant.to_utc(state.utc_offset);
     let ahead = |replay: ReplayProgress| {
         Some((replay, instant.upcoming_instant(now).filter(|to| *to <= replay.last)?))
     };

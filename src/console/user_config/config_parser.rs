@@ -8,6 +8,7 @@ use super::{
     ContextAddress, MAX_ENTRIES, NotificationForm, UserBinding, UserConfig,
     plugin_key::{MAX_ARGUMENTS, PluginKey, unknown_placeholder},
     theme_file,
+    time_zone::DisplayZone,
 };
 use crate::key_press::KeyPress;
 use gaunt_api::{Filter, Subject};
@@ -44,6 +45,12 @@ impl UserConfig {
             ("theme", Value::String(name)) => {
                 self.theme = Some(theme_file::find_theme(name, path)?);
             }
+            ("time", Value::String(zone)) => {
+                self.zone = DisplayZone::parse(zone).ok_or_else(|| {
+                    let why = "is not valid; use utc, local or an offset such as +02:00";
+                    format!("time = {zone:?} {why}")
+                })?;
+            }
             ("bell", Value::Boolean(on)) => self.silent = !on,
             ("notify", Value::String(form)) => {
                 self.notification = match form.as_str() {
@@ -73,14 +80,15 @@ impl UserConfig {
                 }
                 check_count(key, plugins.len())?;
             }
-            ("theme" | "notify", _) => return Err(format!("{key} is not a text")),
+            ("theme" | "notify" | "time", _) => return Err(format!("{key} is not a text")),
             ("bell", _) => return Err("bell is neither true nor false".to_owned()),
             ("contexts" | "aliases" | "bindings" | "columns", _) => {
                 return Err(format!("{key} is not a section; write [{key}]"));
             }
             ("keys", _) => return Err("keys is not a list; write [[keys]]".to_owned()),
             _ => {
-                let known = "theme, bell, notify, contexts, aliases, bindings, columns and keys";
+                let known =
+                    "theme, time, bell, notify, contexts, aliases, bindings, columns and keys";
                 return Err(format!("{key} is not known; known are {known}"));
             }
         }

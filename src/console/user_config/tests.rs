@@ -6,6 +6,7 @@ use crate::theme::StyleRole;
 const FILE: &str = r#"
 theme = "light"
 bell = false
+time = "+02:00"
 notify = "osc777"
 
 [contexts]
@@ -49,6 +50,7 @@ fn every_kind_of_entry_is_read() {
     assert!(config.errors.is_empty(), "{:?}", config.errors);
     assert_eq!(config.theme.map(|theme| theme.palette), Some(Palette::Light));
     assert!(config.silent);
+    assert_eq!(config.zone, DisplayZone::Fixed(7_200));
     assert_eq!(config.notification, NotificationForm::Osc777);
     assert_eq!(config.contexts["prod-a"].aggregator, "https://10.0.0.5:9771");
     let token = Path::new("/home/mira/.config/gaunt/b.token");

@@ -21,6 +21,7 @@ use crate::{
         text_table::{self, number_column, text_column},
     },
 };
+use gaunt_api::evidence_query::limit_in_unit;
 use gaunt_api::{
     EvidenceItem, EvidenceRole, Finding, FindingContext, HistoryRelation, LimitSide, MetricHistory,
     victim_groups::describe_victims,
@@ -266,8 +267,7 @@ fn render_evidence(
         let mut line = text_table::render_row(&columns, evidence_cells(item, theme));
         if has_history {
             line.push_span(Span::raw("  "));
-            drawn |= history
-                .is_some_and(|history| EvidenceHistory::limit_in_unit(history, item).is_some());
+            drawn |= history.is_some_and(|history| limit_in_unit(history, item).is_some());
             line.spans.extend(history.map_or_else(
                 || vec![Span::raw(" ".repeat(graph_width))],
                 |history| {
@@ -317,7 +317,7 @@ fn render_evidence_history(
     theme: Theme,
 ) -> Vec<Span<'static>> {
     let points = EvidenceHistory::newest_points(history, span_ms);
-    let Some(limit) = EvidenceHistory::limit_in_unit(history, evidence) else {
+    let Some(limit) = limit_in_unit(history, evidence) else {
         let line = sparkline::render_sparkline(points, None, columns);
         return vec![Span::styled(line, theme.style_for(StyleRole::Neutral))];
     };

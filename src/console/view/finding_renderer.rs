@@ -121,6 +121,20 @@ impl FindingRenderer<'_> {
         rows.iter().map(|row| self.wrap_sentence(*row)).collect()
     }
 
+    /// Wraps the next step of a row.
+    pub(crate) fn wrap_next_step(self, row: FindingRow<'_>) -> Vec<String> {
+        let next = match row {
+            FindingRow::Single(finding) | FindingRow::Member(finding) => &finding.next,
+            FindingRow::Group { worst: Some(worst), .. } => &worst.next,
+            FindingRow::Group { worst: None, .. } => return Vec::new(),
+        };
+        if next.trim().is_empty() {
+            return Vec::new();
+        }
+        let text = SanitizedText::new(&format!("next: {next}"));
+        display_text::wrap_text(&text, self.width.saturating_sub(SENTENCE_INDENT + 1))
+    }
+
     /// Returns the lines of a row with its whole sentence.
     pub(crate) fn entry_height(self, row: FindingRow<'_>) -> usize {
         1 + self.wrap_sentence(row).len()
@@ -196,6 +210,10 @@ impl FindingRenderer<'_> {
         if self.width >= OWNER_FROM {
             return context.describe_jobs().unwrap_or_default();
         }
+        if self.width < COST_FROM {
+            // The sentence has it.
+            return String::new();
+        }
         let first = context.jobs.first();
         let user = first.and_then(|job| job.user.as_ref().or(job.account.as_ref()));
         user.map_or_else(String::new, ToString::to_string)
@@ -242,15 +260,25 @@ impl FindingRenderer<'_> {
         lines.map(|line| Line::styled(format!("{indent}{line}"), style)).collect()
     }
 
-    /// Wraps the sentence of a row, with the change that is nearest to its start.
+    /// Wraps the sentence of a row, with the change that is nearest to its start; on a narrow screen also with the
+    /// owner and the cost, for which the row has no columns.
     fn wrap_sentence(self, row: FindingRow<'_>) -> Vec<String> {
         let text = match row {
             FindingRow::Single(finding) | FindingRow::Member(finding) => {
-                let changes = self.context_of(finding).map(|c| c.describe_changes(finding.since));
-                match changes.and_then(|changes| changes.into_iter().next()) {
-                    Some(change) => format!("{} · {change}", finding.summary.trim_end()),
-                    None => finding.summary.clone(),
+                let context = self.context_of(finding);
+                let changes = context.map(|context| context.describe_changes(finding.since));
+                let change = changes.and_then(|changes| changes.into_iter().next());
+                let is_narrow = self.width < COST_FROM;
+                let owner = context.filter(|_| is_narrow).and_then(FindingContext::describe_jobs);
+                let price = self.lost.filter(|_| is_narrow).and_then(|lost| {
+                    let price = lost.price_per_gpu_hour?;
+                    Some(display_text::format_cost(price * finding.lost_gpus, &lost.currency))
+                });
+                let mut text = finding.summary.trim_end().to_owned();
+                for part in [owner, price, change].into_iter().flatten() {
+                    text.extend([" · ", &part]);
                 }
+                text
             }
             FindingRow::Group { worst: None, .. } => String::new(),
             FindingRow::Group { worst: Some(worst), .. } => format!("e.g. {}", worst.summary),

@@ -15,8 +15,8 @@ use gaunt_api::Overview;
 ///
 /// ```text
 ///  GPU TIME  █████████████████████████████████████▒▒▒▒▒▒░░░░░░░░░░░░ddddiii········
-///            █ computing 64.1  ▒ communicating 9.8  ░ waiting for peers 15.2  …  %
-///  LOST      2,071 GPUs (20.7 %)   $4,142/h   findings 1,982   idle 64   unexplained 25   unknown 8 GPUs
+///            █ computing 64.1  ▒ communicating 9.8  ░ waiting 15.2  …  %
+///  LOST      2,071 GPUs (20.7 %)   $4,142/h   by findings 1,982, idle 64, unexplained 25 GPUs   unknown 8 GPUs
 ///  TIME      ▁▁▁▁▂▂▶▁▁▁▁▁▁▁▁▁▁▃▅✖▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  last 15m
 /// ```
 pub(crate) fn render_summary(
@@ -82,7 +82,7 @@ fn render_legend(
     let mut lines: Vec<Vec<Span<'static>>> = vec![vec![Span::raw(" ".repeat(INDENT))]];
     let mut used = INDENT;
     for count in overview.states.iter().filter(|count| count.gpus > 0) {
-        let (sign, words) = (theme::state_sign(count.state), theme::state_label(count.state));
+        let (sign, words) = (theme::state_sign(count.state), count.state.as_str());
         let share = display_text::format_percent(f64::from(count.gpus) / f64::from(total));
         let text = format!(" {words} {share} %");
         let columns = 1 + display_text::text_width(&text) + 2;
@@ -139,14 +139,14 @@ fn render_loss_causes(overview: &Overview, theme: Theme) -> Option<Vec<Span<'sta
     }
     let mut spans = Vec::new();
     if lost.gpus > 0.0 {
-        let part =
-            |word: &str, gpus: f64| format!("{word} {}   ", display_text::format_gpu_count(gpus));
-        spans.push(Span::raw(part("findings", lost.findings_gpus)));
-        spans.push(Span::raw(part("idle", lost.idle_gpus)));
+        let number = display_text::format_gpu_count;
+        let (findings, idle) = (number(lost.findings_gpus), number(lost.idle_gpus));
+        spans.push(Span::raw(format!("by findings {findings}, idle {idle}, ")));
         let some = lost.unexplained_gpus > 0.0;
         let meaning = if some { StyleRole::Waiting } else { StyleRole::Plain };
-        let text = part("unexplained", lost.unexplained_gpus);
+        let text = format!("unexplained {}", number(lost.unexplained_gpus));
         spans.push(Span::styled(text, theme.style_for(meaning)));
+        spans.push(Span::raw(" GPUs   "));
     }
     if lost.unknown_gpus > 0 {
         let text = format!("unknown {} GPUs", display_text::format_count(lost.unknown_gpus.into()));

@@ -20,7 +20,7 @@ use crate::{
 /// ```text
 ///  gpu003   live   8 GPUs lost   job 8812
 ///  ✖ port_down  mlx5_1/1
-///  GPU 0  ░ waiting for peers   ▇▇▇▇▇▇▇▇▇▇  180 W
+///  GPU 0  ░ waiting   ▇▇▇▇▇▇▇▇▇▇  180 W
 ///  PORTS  7 of 8 active
 /// ```
 pub(crate) fn draw(buffer: &mut Buffer, area: Rect, state: &ConsoleState, theme: Theme) {

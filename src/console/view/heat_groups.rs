@@ -8,7 +8,7 @@ use ratatui::style::Style;
 use crate::{
     console_state::{ConsoleState, HeatGrouping},
     display_text,
-    theme::{self, StyleRole, Theme},
+    theme::{StyleRole, Theme},
 };
 use gaunt_api::{AnswerCells, AnswerTable, FieldKind, HeatMap, SubjectField};
 
@@ -96,7 +96,7 @@ impl<'a> NodeGroups<'a> {
         if self.known { (self.nodes.max(1), step) } else { (per_row, step) }
     }
 
-    /// Renders a node and the states of its GPUs: `gpu003: 7 waiting for peers, 1 hung`.
+    /// Renders a node and the states of its GPUs: `gpu003: 7 waiting, 1 hung`.
     pub(super) fn render_node(&self, node: usize, values: Option<&HeatValues<'_>>) -> String {
         let Some((name, states, from)) = self.rows.get(node) else { return String::new() };
         if let Some(values) = values {
@@ -104,7 +104,7 @@ impl<'a> NodeGroups<'a> {
         }
         let counts = GpuState::ALL.iter().filter_map(|&state| {
             let count = states.chars().filter(|code| *code == state.letter_code()).count();
-            (count > 0).then(|| format!("{count} {}", theme::state_label(state)))
+            (count > 0).then(|| format!("{count} {}", state.as_str()))
         });
         format!("{name}: {}", counts.collect::<Vec<_>>().join(", "))
     }

@@ -33,7 +33,7 @@ const LABEL: usize = 16;
 /// a cell without a name is underlined.
 ///
 /// ```text
-///  HEAT      one cell = one GPU, by node              gpu003: 8 waiting for peers
+///  HEAT      one cell = one GPU, by node              gpu003: 8 waiting
 ///  gpu001 ████████  gpu009 ████████  gpu017 ████████  gpu025 ████████
 ///  gpu002 ████████  gpu010 ████████  gpu018 ████████  gpu026 ████████
 ///  gpu003✖░░░░░░░░  gpu011 ████████  gpu019 ████████  gpu027 ········

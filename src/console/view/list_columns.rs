@@ -5,7 +5,9 @@ use std::time::Duration;
 use gaunt_schema::unit::Unit;
 
 use crate::{display_text, widget::text_table};
-use gaunt_api::{AnswerColumn, AnswerTable, FieldKind, Subject, SubjectField};
+use gaunt_api::{
+    AnswerColumn, AnswerTable, FieldKind, Subject, SubjectField, answer_table::HISTORY_COLUMNS,
+};
 
 /// Column of a shown table.
 pub(crate) struct ListColumn<'a> {
@@ -22,7 +24,9 @@ pub(crate) struct ListColumn<'a> {
 }
 
 /// Short titles of fields that occur in several tables.
-const TITLES: [(&str, &str); 23] = [
+const TITLES: [(&str, &str); 25] = [
+    ("lost", "GPUs lost"),
+    ("recent_power", "power, last 5m"),
     ("gpu", "GPU"),
     ("gpus", "GPUs"),
     ("gpu_states", "per GPU"),
@@ -49,7 +53,8 @@ const TITLES: [(&str, &str); 23] = [
 ];
 
 /// Text columns with a special width.
-const WIDTHS: [(&str, usize); 16] = [
+const WIDTHS: [(&str, usize); 17] = [
+    ("recent_power", HISTORY_COLUMNS),
     ("gpu", 3),
     ("port", 4),
     ("rail", 6),
@@ -86,7 +91,7 @@ impl<'a> ListColumn<'a> {
                 let (sign, digits) = unit_of(unit);
                 let title = if sign.is_empty() { bare } else { format!("{bare} {sign}") };
                 let width = display_text::text_width(&title).clamp(digits, 14)
-                    + usize::from(title.len() < 9);
+                    + usize::from(title.len() <= 9);
                 (title, text_table::number_column("", width))
             }
             _ => (bare, text_table::text_column("", text_column_width(field, column, table))),
@@ -144,7 +149,7 @@ fn format_gigabits(bytes: f64) -> String {
 /// needs.
 fn text_column_width(field: &SubjectField, column: &AnswerColumn, table: &AnswerTable) -> usize {
     match (field.name.as_str(), table.subject) {
-        ("state", Subject::Gpus) => return 19,
+        ("state", Subject::Gpus) => return 16,
         ("state", Subject::Nodes | Subject::Targets) => return 7,
         _ => {}
     }

@@ -87,18 +87,18 @@ pub(crate) fn render_finding(
     let severity = theme.severity_style(finding.severity);
     let sign = theme::severity_sign(finding.severity);
     let lasted = display_text::format_duration(at.duration_since(finding.since));
-    let summary =
-        display_text::truncate_text(&SanitizedText::new(&finding.summary), width.saturating_sub(4));
-    let next =
-        display_text::truncate_text(&SanitizedText::new(&finding.next), width.saturating_sub(10));
-    vec![
-        Line::from(vec![
-            Span::styled(format!(" {sign} {}", finding.kind), severity),
-            Span::raw(format!("  {}  since {lasted}", finding.entity)),
-        ]),
-        Line::raw(format!("   {summary}")),
-        Line::styled(format!("   next: {next}"), theme.style_for(StyleRole::Dim)),
-    ]
+    let mut lines = vec![Line::from(vec![
+        Span::styled(format!(" {sign} {}", finding.kind), severity),
+        Span::raw(format!("  {}  since {lasted}", finding.entity)),
+    ])];
+    let wrap = |text: &str| {
+        display_text::wrap_text(&SanitizedText::new(text), width.saturating_sub(4)).into_iter()
+    };
+    lines.extend(wrap(&finding.summary).map(|line| Line::raw(format!("   {line}"))));
+    let dim = theme.style_for(StyleRole::Dim);
+    let next = wrap(&format!("next: {}", finding.next));
+    lines.extend(next.map(|line| Line::styled(format!("   {line}"), dim)));
+    lines
 }
 
 /// Renders the sources of the values: targets, versions, the node's clock, failing collectors.

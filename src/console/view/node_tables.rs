@@ -35,7 +35,7 @@ pub(crate) fn metric_key(metric: MetricId) -> &'static str {
 
 /// Renders a GPU state with its symbol.
 pub(crate) fn render_gpu_state(state: GpuState, theme: Theme) -> Span<'static> {
-    let text = format!("{} {}", theme::state_sign(state), theme::state_label(state));
+    let text = format!("{} {}", theme::state_sign(state), state.as_str());
     Span::styled(text, theme.state_style(state))
 }
 

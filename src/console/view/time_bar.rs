@@ -21,12 +21,12 @@ use gaunt_api::Overview;
 const SPANS: [u64; 4] = [2, 5, 10, 15];
 
 /// Columns of the name of the span.
-const SPAN_NAME: usize = 10;
+const SPAN_NAME: usize = 16;
 
 /// Renders the bar; none before anything is known.
 ///
 /// ```text
-///  TIME      ▁▁▁▁▁▁▶▁▁▁▁▁▁▁✖▅▆▇▇▇▇▇▇▇▇▇▇◆▇▇▇▇▇▇▇▇▇▇▇▇▲▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  last 15m
+///  TIME      ▁▁▁▁▁▁▶▁▁▁▁▁▁▁✖▅▆▇▇▇▇▇▇▇▇▇▇◆▇▇▇▇▇▇▇▇▇▇▇▇▲▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  lost, last 15m
 /// ```
 pub(crate) fn render_time_bar(
     overview: &Overview,
@@ -69,7 +69,7 @@ pub(crate) fn render_time_bar(
         run = Some(style);
     }
     let name = display_text::format_duration(Duration::from_millis(span));
-    spans.push(Span::styled(format!("  last {name}"), theme.style_for(StyleRole::Dim)));
+    spans.push(Span::styled(format!("  lost, last {name}"), theme.style_for(StyleRole::Dim)));
     Some(render_titled_line("TIME", spans, theme))
 }
 
@@ -124,7 +124,7 @@ mod tests {
                 let joined = width < 80 && sign == "▶";
                 assert!(joined || text.matches(sign).count() == 1, "{sign} in {text}");
             }
-            assert!(text.ends_with("last 15m"), "{text}");
+            assert!(text.ends_with("lost, last 15m"), "{text}");
         }
     }
 

@@ -16,12 +16,15 @@ const COLUMNS: [ColumnLayout; 8] = [
     text_column("NODES", 16),
     text_column("state", 10),
     text_column("GPUs", 8),
-    number_column("lost", 5),
+    number_column("GPUs lost", 9),
     number_column("util %", 6),
     text_column("finding", 19),
     number_column("ports", 5),
-    number_column("power W", 7),
+    number_column("power kW", 8),
 ];
+
+/// Index of the column for the freshness of the data.
+const STATE_COLUMN: usize = 1;
 
 /// Minimum width of the jobs column, which takes the remaining width.
 const JOBS_MIN: usize = 12;
@@ -35,19 +38,30 @@ pub(crate) fn render_nodes(
     width: usize,
     theme: Theme,
 ) -> Vec<Line<'static>> {
-    let (fits, used) = text_table::fit_columns(&COLUMNS, width.saturating_sub(2));
-    let mut columns = COLUMNS[..fits].to_vec();
+    // Live nodes need no word: the column is for the others.
+    let all_live = nodes.iter().all(|node| node.state == NodeState::Live);
+    let skipped = |at: usize| all_live && at == STATE_COLUMN;
+    let all: Vec<ColumnLayout> = COLUMNS
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| !skipped(*at))
+        .map(|(_, column)| *column)
+        .collect();
+    let (fits, used) = text_table::fit_columns(&all, width.saturating_sub(2));
+    let mut columns = all[..fits].to_vec();
     if let Some(first) = columns.first_mut() {
         first.title = title;
     }
     let rest = width.saturating_sub(used + 4);
-    if fits == COLUMNS.len() && rest >= JOBS_MIN {
+    if fits == all.len() && rest >= JOBS_MIN {
         columns.push(text_column("jobs", rest));
     }
     let mut lines = vec![text_table::render_heading(&columns, theme.style_for(StyleRole::Title))];
     let from = first_visible_row(selected.unwrap_or(0), nodes.len(), height);
     for (at, node) in nodes.iter().enumerate().skip(from).take(height) {
-        lines.push(text_table::render_row(&columns, node_cells(node, selected == Some(at), theme)));
+        let cells = node_cells(node, selected == Some(at), theme).into_iter().enumerate();
+        let cells = cells.filter(|(at, _)| !skipped(*at)).map(|(_, cell)| cell);
+        lines.push(text_table::render_row(&columns, cells));
     }
     lines
 }
@@ -65,7 +79,8 @@ fn node_cells(node: &NodeLine, selected: bool, theme: Theme) -> [(String, Style)
     let power = node.power_watts.filter(|power| power.is_finite());
     let power = power.map_or_else(
         || display_text::ABSENT.into(),
-        |w| display_text::format_count(w.max(0.0) as u64),
+        // A node's power changes by a few watts all the time, which says nothing.
+        |w| format!("{:.1}", w.max(0.0) / 1e3),
     );
     let jobs: Vec<&str> = node.jobs.iter().map(|job| &**job).collect();
     [

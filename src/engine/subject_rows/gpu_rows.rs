@@ -157,6 +157,9 @@ impl<'a> SubjectRows<'a> for GpuRows<'a> {
             GpuField::Uuid => info(gpu::INFO, "uuid"),
             GpuField::Serial => info(gpu::INFO, "serial"),
             GpuField::PciBusId => info(gpu::INFO, "pci_bus_id"),
+            GpuField::RecentPower => {
+                FieldColumn::made_texts(rows, |row| self.view.power_history(&[cluster_row(row)]))
+            }
             GpuField::Model => {
                 FieldColumn::texts(rows, |row| self.view.cluster.gpu_model(cluster_row(row)))
             }

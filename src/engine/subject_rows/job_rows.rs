@@ -113,6 +113,9 @@ impl<'a> SubjectRows<'a> for JobRows<'a> {
             JobField::GpuUtilization => {
                 FieldColumn::numbers(rows, |row| self.mean_utilization(row))
             }
+            JobField::RecentPower => {
+                FieldColumn::made_texts(rows, |row| self.view.power_history(self.gpu_rows(row)))
+            }
             JobField::GpuPower => FieldColumn::numbers(rows, |row| {
                 self.gpu_values(row, gpu::POWER).reduce(|a, b| a + b)
             }),

@@ -100,6 +100,9 @@ impl<'a> SubjectRows<'a> for NodeRows<'a> {
                 FieldColumn::numbers(rows, |row| line(row).utilization_ratio)
             }
             NodeField::GpuPower => FieldColumn::numbers(rows, |row| line(row).power_watts),
+            NodeField::RecentPower => {
+                FieldColumn::made_texts(rows, |row| self.view.power_history(self.gpu_rows(row)))
+            }
             NodeField::Ports => {
                 FieldColumn::numbers(rows, |row| Some(f64::from(line(row).ports.1)))
             }

@@ -27,6 +27,7 @@ mod store_bench;
 mod target_farm;
 mod versus_bench;
 mod worlds_bench;
+mod write_sink;
 
 use std::{io::Write, process::ExitCode};
 

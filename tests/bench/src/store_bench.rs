@@ -4,8 +4,7 @@
 //! requests and keeps the instants of their first samples.
 
 use std::{
-    io::{BufRead as _, BufReader, Read as _, Write},
-    net::{TcpListener, TcpStream},
+    io::Write,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -20,7 +19,7 @@ use gaunt_scrape::ServerAccess;
 use gaunt_store::{BACKLOG_BYTES, INTERVAL, StoreLevel, StoreOptions, StoreStep, StoreWriter};
 use serde_json::json;
 
-use crate::cpu_clock::process_cpu_time;
+use crate::{cpu_clock::process_cpu_time, write_sink::start_sink};
 
 /// The design size of one aggregator.
 const GPUS: usize = 100_000;
@@ -51,46 +50,17 @@ struct TestStore {
 
 impl TestStore {
     fn start() -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
-        let url = format!("http://{}/api/v1/write", listener.local_addr()?);
         let (is_away, instants) = (Arc::new(AtomicBool::new(false)), Arc::default());
-        let (away, taken) = (is_away.clone(), Arc::clone(&instants));
-        thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                let (away, taken) = (away.clone(), Arc::clone(&taken));
-                thread::spawn(move || serve_connection(stream, &away, &taken));
+        let (away, taken) = (is_away.clone(), Arc::<Mutex<Vec<i64>>>::clone(&instants));
+        let url = start_sink(move |body| {
+            if away.load(Ordering::Relaxed) {
+                return Some("503 Service Unavailable");
             }
-        });
-        Ok(Self { url, is_away, instants })
-    }
-}
-
-/// Answers requests until the connection ends.
-fn serve_connection(stream: TcpStream, away: &AtomicBool, taken: &Mutex<Vec<i64>>) -> Option<()> {
-    let mut reader = BufReader::new(stream.try_clone().ok()?);
-    let mut stream = stream;
-    loop {
-        let mut length = 0;
-        loop {
-            let mut line = String::new();
-            reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
-            if line.trim().is_empty() {
-                break;
-            }
-            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                length = value.trim().parse().ok()?;
-            }
-        }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).ok()?;
-        let status = if away.load(Ordering::Relaxed) {
-            "503 Service Unavailable"
-        } else {
             let instant = first_instant(&body)?;
             taken.lock().unwrap_or_else(PoisonError::into_inner).push(instant);
-            "204 No Content"
-        };
-        write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").ok()?;
+            Some("204 No Content")
+        })?;
+        Ok(Self { url, is_away, instants })
     }
 }
 
@@ -125,6 +95,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 
 fn start_writer(url: &str, folder: Option<&std::path::Path>) -> anyhow::Result<StoreWriter> {
     let options = StoreOptions {
+        query_url: None,
         url: url.to_owned(),
         level: StoreLevel::Verdicts,
         interval: INTERVAL,

@@ -186,6 +186,7 @@ impl SimulatedStoreWriter {
     /// Opens the backlog, and starts to post.
     pub(crate) fn start(disk: &SimulatedDisk, store: &SimulatedStore) -> Result<Self, StoreError> {
         let options = StoreOptions {
+            query_url: None,
             url: store.shown_address(),
             level: StoreLevel::Verdicts,
             interval: INTERVAL,

@@ -28,7 +28,7 @@ const HELD: [usize; 12] = [0, 1, 2, 5, 6, 10, 3, 4, 7, 8, 9, 11];
 ///
 /// ```text
 ///  GPU  state              util %  last 2m     SM %  tensor %   mem GiB    power W   °C
-///  0    ░ waiting for peers   100  ▇▇▇▇▇▇▇▇▇▇     –         –  61.2/80.0   180/700   52
+///  0    ░ waiting   100  ▇▇▇▇▇▇▇▇▇▇     –         –  61.2/80.0   180/700   52
 /// ```
 pub(in super::super) fn render_gpus(
     detail: &NodeDetail,
@@ -103,7 +103,7 @@ fn gpu_cells(device: &DeviceDetail, graph_width: usize, theme: Theme) -> [Styled
     let whole = |value: f64| display_text::format_whole(Some(value));
     [
         (index, plain),
-        (format!("{} {}", theme::state_sign(state), theme::state_label(state)), style),
+        (format!("{} {}", theme::state_sign(state), state.as_str()), style),
         render_percent(device, gpu::UTILIZATION, theme),
         (sparkline::render_sparkline(busy, Some(1.0), graph_width), style),
         of_total(gpu::MEMORY_USED, gpu::MEMORY_TOTAL, &display_text::format_gibibytes),

@@ -29,7 +29,10 @@ const BEGIN: i64 = 1_700_000_000_000;
 
 /// Number of worst nodes and of history points, as an aggregator sends.
 const WORST: usize = 32;
-const PAST: usize = 180;
+const PAST: usize = 90;
+
+/// Seconds of a history point, as an aggregator sends.
+const STEP_SECONDS: usize = 10;
 
 /// Serves until the bench ends; `busy` is the number of waiting nodes, different ones in each second.
 pub(super) fn serve_overview(busy: Arc<AtomicUsize>) -> anyhow::Result<SocketAddr> {
@@ -90,7 +93,8 @@ fn build_overview(waiting: &BTreeSet<usize>, second: usize, noise: &mut Overview
     let at = UnixMs(BEGIN + second as i64 * 1_000);
     let lost = 2_000.0 + noise.next_below(60) as f64 + waiting.len() as f64;
     let past = (0..PAST).map(|point| {
-        let point = (second + point) as f32;
+        // As in a real fleet, a point stands for a step, and the bar moves only then.
+        let point = (second / STEP_SECONDS + point) as f32;
         Some(2_000.0 + 500.0 * (point / 40.0).sin() + 60.0 * (point * 1.7).sin())
     });
     let count = |state, gpus: usize| StateCount { state, gpus: gpus as u32 };
@@ -109,7 +113,7 @@ fn build_overview(waiting: &BTreeSet<usize>, second: usize, noise: &mut Overview
             cost_per_hour: Some(lost * 2.0),
             currency: "USD".into(),
             history: past.collect(),
-            history_step_ms: 5_000,
+            history_step_ms: STEP_SECONDS as u64 * 1_000,
             ..LostGpuTime::default()
         },
         findings_open: 2,

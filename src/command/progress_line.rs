@@ -1,0 +1,80 @@
+//! Progress of long work in one line on a terminal: the share that is done, and the time that is left.
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    time::{Duration, Instant},
+};
+
+use gaunt_schema::{UnixMs, time::format_duration};
+
+/// Work that takes less shows nothing.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// Time between two changes of the line.
+const RENEWED: Duration = Duration::from_millis(250);
+
+/// The line on standard error; it is removed at the end. Nothing is written where that is no terminal.
+#[derive(Debug)]
+pub(super) struct ProgressLine {
+    /// First and last instant of the work.
+    span: (UnixMs, UnixMs),
+    begun: Instant,
+    written: Option<Instant>,
+    is_terminal: bool,
+}
+
+impl ProgressLine {
+    /// The progress of work that advances from the first instant to the last one.
+    pub(super) fn new(span: (UnixMs, UnixMs)) -> Self {
+        Self { span, begun: Instant::now(), written: None, is_terminal: io::stderr().is_terminal() }
+    }
+
+    /// Shows how far the work is, if the last line is old enough.
+    pub(super) fn advance_to(&mut self, at: UnixMs) {
+        let now = Instant::now();
+        let due = self.written.map_or(self.begun + SHORT, |written| written + RENEWED);
+        if self.is_terminal && now >= due {
+            let text = describe_progress(self.span, at, now.duration_since(self.begun));
+            // Without a terminal that accepts it there is nobody to tell.
+            drop(write!(io::stderr(), "\r{text}\x1b[K"));
+            self.written = Some(now);
+        }
+    }
+}
+
+impl Drop for ProgressLine {
+    fn drop(&mut self) {
+        if self.written.is_some() {
+            drop(write!(io::stderr(), "\r\x1b[K"));
+        }
+    }
+}
+
+/// Describes the progress at an instant, this long after the start.
+fn describe_progress((first, last): (UnixMs, UnixMs), at: UnixMs, lasted: Duration) -> String {
+    let whole = last.duration_since(first);
+    let share = at.duration_since(first).as_secs_f64() / whole.as_secs_f64().max(1e-3);
+    let share = share.clamp(0.0, 1.0);
+    let mut text = format!("gaunt: {:.0} % of {}", share * 100.0, format_duration(whole));
+    if share > 0.02 {
+        let left = lasted.mul_f64((1.0 - share) / share);
+        text.push_str(&format!(", {} left", format_duration(left)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_a_share_of_the_recorded_time_and_what_is_left() {
+        let span = (UnixMs(0), UnixMs(5_400_000));
+        let at = |ms, seconds| describe_progress(span, UnixMs(ms), Duration::from_secs(seconds));
+        assert_eq!(at(0, 1), "gaunt: 0 % of 1h30");
+        assert_eq!(at(1_350_000, 20), "gaunt: 25 % of 1h30, 1m left");
+        assert_eq!(at(9_000_000, 80), "gaunt: 100 % of 1h30, 0s left");
+        let instant = describe_progress((UnixMs(0), UnixMs(0)), UnixMs(0), Duration::ZERO);
+        assert_eq!(instant, "gaunt: 0 % of 0s");
+    }
+}

@@ -1,0 +1,242 @@
+//! Graph screen: one metric of a GPU or port over the kept history, with its limit and the band of its peers.
+
+use std::time::Duration;
+
+use gaunt_schema::{DeviceClass, SanitizedText, UnixMs};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+use crate::{
+    action::KeyIntent,
+    console_state::{ConsoleState, ScreenLayout},
+    display_text,
+    evidence_history::{EvidenceHistory, due_questions},
+    key_binding::{BACK, KeyBinding, NODE_KEYS, bind},
+    key_press::KeyPress,
+    screen::GraphScreen,
+    screen_view::{ScreenOutcome, ScreenView},
+    theme::{StyleRole, Theme},
+    view::{
+        axis_graph::{self, AXIS, AxisGraph},
+        device_graphs, draw_lines,
+    },
+};
+use gaunt_api::{
+    DeviceDetail, Filter, HistoryAggregation, HistoryQuery, MetricHistory, Question, Subject,
+    filter::quote_text, history_answer::MAX_POINTS,
+};
+
+/// Spans that `+` and `-` choose, from all that is kept to the shortest, in minutes.
+const SPANS: [Option<u64>; 6] = [None, Some(360), Some(60), Some(15), Some(5), Some(2)];
+
+/// Lines of the screen that are not the graph: three titles and the time axis.
+const AROUND: usize = 4;
+
+/// Keys of the span.
+const SPAN_KEYS: &[KeyBinding] = &[
+    bind(
+        &[KeyPress::Char('+'), KeyPress::Char('=')],
+        "+",
+        KeyIntent::ShorterSpan,
+        "shorter span",
+        Some("shorter"),
+    ),
+    bind(&[KeyPress::Char('-')], "-", KeyIntent::LongerSpan, "longer span", Some("longer")),
+];
+
+impl ScreenView for GraphScreen {
+    fn header_title(&self) -> String {
+        format!("{} {}", self.0, self.2)
+    }
+
+    fn keys(&self) -> &'static [&'static [KeyBinding]] {
+        &[&[BACK], SPAN_KEYS, NODE_KEYS]
+    }
+
+    fn node_name(&self) -> Option<&SanitizedText> {
+        Some(&self.0)
+    }
+
+    fn questions(&self, state: &ConsoleState) -> Vec<Question> {
+        let mut questions = vec![Question::Node(self.0.clone())];
+        // A graph is read, not watched: one of a large job costs more than a table.
+        let since = state.now - Duration::from_secs(5);
+        questions.extend(due_questions(self.history_queries(state), &state.data.histories, since));
+        questions
+    }
+
+    fn shown_at(&self, state: &ConsoleState) -> Option<UnixMs> {
+        self.own_history(state).map(|history| history.at)
+    }
+
+    /// The device itself, then the lowest and the highest of its peers.
+    fn history_queries(&self, state: &ConsoleState) -> Vec<HistoryQuery> {
+        let Some((own, peers)) = self.filters(state) else { return Vec::new() };
+        let query = |of: String, together| {
+            let subject = self.subject()?;
+            let field = subject.find_field(&self.3)?;
+            Some(HistoryQuery {
+                metric: SanitizedText::new(&field.name),
+                of: Filter::parse(subject, &of).ok()?,
+                together,
+                points: MAX_POINTS,
+            })
+        };
+        let asks = [
+            query(own, HistoryAggregation::Mean),
+            query(peers.clone(), HistoryAggregation::Min),
+            query(peers, HistoryAggregation::Max),
+        ];
+        asks.into_iter().flatten().collect()
+    }
+
+    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
+        let zoom = &mut state.cursors.zoom;
+        match intent {
+            KeyIntent::ShorterSpan => *zoom = (*zoom + 1).min(SPANS.len() - 1),
+            KeyIntent::LongerSpan => *zoom = zoom.saturating_sub(1),
+            _ => return ScreenOutcome::Unchanged,
+        }
+        ScreenOutcome::Redraw
+    }
+
+    /// Draws the graph over the whole screen.
+    ///
+    /// ```text
+    ///  gpu003 GPU 5  power   312 W now   limit 700 W
+    ///  · peers 640 W to 698 W: other GPUs of job 8812
+    ///  last 15m   + shorter   - longer
+    ///     700 W   ┤──────────────────────────────
+    ///             │······························
+    ///       0 W   │⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿
+    ///              15m ago                    now
+    /// ```
+    fn draw(
+        &self,
+        buffer: &mut Buffer,
+        area: Rect,
+        state: &ConsoleState,
+        theme: Theme,
+    ) -> ScreenLayout {
+        let (Some(device), Some(history)) = (self.device(state), self.own_history(state)) else {
+            return self.draw_waiting(buffer, area, "the history", state, theme);
+        };
+        let Some(metric) = device_graphs::find_graph(self.1, &self.3) else {
+            return self.draw_waiting(buffer, area, "the history", state, theme);
+        };
+        let width = usize::from(area.width);
+        let known = EvidenceHistory::known_ms(history);
+        let zoom = SPANS[state.cursors.zoom.min(SPANS.len() - 1)];
+        let span = zoom.map_or(known, |minutes| (minutes * 60_000).min(known));
+        let points = EvidenceHistory::newest_points(history, span);
+        let peers = self.peer_histories(state).map(|(low, high)| {
+            let newest = |history| EvidenceHistory::newest_points(history, span);
+            (newest(low), newest(high))
+        });
+        let limit = metric.limit_value(device);
+        let every = points.iter().chain(peers.iter().flat_map(|(_, high)| high.iter()));
+        let largest = every.flatten().copied().filter(|v| v.is_finite()).fold(0.0, f32::max);
+        let number = |value: f32| display_text::format_with_unit(f64::from(value), metric.unit());
+        let title = theme.style_for(StyleRole::Title);
+        let mut facts = format!("   {} now", metric.render_current(device));
+        if let Some(limit) = limit {
+            facts.push_str(&format!("   limit {}", number(limit)));
+        }
+        let newest = |points: &[Option<f32>]| points.iter().rev().take(3).flatten().next().copied();
+        let band = peers.and_then(|(low, high)| newest(low).zip(newest(high)));
+        let band = band.map_or_else(String::new, |(low, high)| {
+            let (_, whose) = self.peers_name(state);
+            format!(" · peers {} to {}: {whose}", number(low), number(high))
+        });
+        let duration = display_text::format_duration(Duration::from_millis(span));
+        let kept = if span == known { ", all that is kept" } else { "" };
+        let dim = theme.style_for(StyleRole::Dim);
+        let mut lines = vec![
+            Line::from(vec![
+                Span::styled(format!(" {} {}  {}", self.0, self.2, metric.name), title),
+                Span::raw(facts),
+            ]),
+            Line::styled(band, dim),
+            Line::styled(format!(" last {duration}{kept}   + shorter   - longer"), dim),
+        ];
+        let graph = AxisGraph {
+            points,
+            peers,
+            top: metric.scale_top(largest, limit),
+            limit: limit.map(|limit| (limit, format!("limit {}", number(limit)))),
+            unit: metric.unit(),
+            span: Duration::from_millis(span),
+        };
+        let columns = width.saturating_sub(AXIS + 4);
+        let height = usize::from(area.height).saturating_sub(AROUND).max(1);
+        lines.extend(axis_graph::render_axis_graph(&graph, columns, height, theme));
+        draw_lines(buffer, area, &lines);
+        ScreenLayout { page: height, ..ScreenLayout::default() }
+    }
+}
+
+impl GraphScreen {
+    const fn subject(&self) -> Option<Subject> {
+        match self.1 {
+            DeviceClass::Gpu => Some(Subject::Gpus),
+            DeviceClass::Port => Some(Subject::Ports),
+            _ => None,
+        }
+    }
+
+    fn device<'a>(&self, state: &'a ConsoleState) -> Option<&'a DeviceDetail> {
+        let detail = state.node_detail(&self.0)?;
+        detail.devices.iter().find(|device| device.class == self.1 && device.name == self.2)
+    }
+
+    /// Returns the clause for the rows of the peers, and their name: the job of the node, if there is one, else the node.
+    fn peers_name(&self, state: &ConsoleState) -> (String, String) {
+        let jobs = state.node_detail(&self.0).map_or(&[][..], |detail| &detail.line.jobs);
+        match (self.1, jobs) {
+            (DeviceClass::Gpu, [job]) => {
+                (format!("job={}", quote_text(job)), format!("other GPUs of job {job}"))
+            }
+            (DeviceClass::Gpu, _) => {
+                (format!("node={}", quote_text(&self.0)), format!("other GPUs of {}", self.0))
+            }
+            _ => (format!("node={}", quote_text(&self.0)), format!("other ports of {}", self.0)),
+        }
+    }
+
+    /// Returns the filters for the device and for its peers.
+    fn filters(&self, state: &ConsoleState) -> Option<(String, String)> {
+        let node = format!("node={}", quote_text(&self.0));
+        let own = match self.1 {
+            DeviceClass::Gpu => {
+                format!("{node} and gpu={}", quote_text(self.2.rsplit(' ').next()?))
+            }
+            _ => {
+                let (device, port) = self.2.rsplit_once('/')?;
+                format!("{node} and device={} and port={}", quote_text(device), quote_text(port))
+            }
+        };
+        // The peers are known with the node.
+        let (among, _) = self.peers_name(state);
+        Some((own.clone(), format!("{among} and not ({own})")))
+    }
+
+    fn stored_history<'a>(&self, state: &'a ConsoleState, at: usize) -> Option<&'a MetricHistory> {
+        let ask = self.history_queries(state).into_iter().nth(at)?;
+        state.data.histories.iter().find(|stored| stored.ask == ask)?.history.as_deref()
+    }
+
+    fn own_history<'a>(&self, state: &'a ConsoleState) -> Option<&'a MetricHistory> {
+        self.stored_history(state, 0)
+    }
+
+    /// Returns the lowest and the highest peer.
+    fn peer_histories<'a>(
+        &self,
+        state: &'a ConsoleState,
+    ) -> Option<(&'a MetricHistory, &'a MetricHistory)> {
+        self.stored_history(state, 1).zip(self.stored_history(state, 2))
+    }
+}

@@ -1,0 +1,176 @@
+//! Stored series: what an aggregator wrote to its store, read back: verdicts as samples, metrics with history as pages.
+
+use std::borrow::Cow;
+
+use gaunt_schema::{MetricId, SanitizedText, UnixMs, text::TemplateCache};
+
+use crate::{
+    QueryError, SeriesOptions, SeriesWindow,
+    query_answer::{AnswerText, AnsweredLabels, AnsweredMatrix, AnsweredSeries},
+    query_client::QueryClient,
+    selector::{check_matchers, match_values, select_names},
+    series_pages::SeriesPages,
+    series_reader::WindowQuery,
+    series_targets::SeriesTargets,
+};
+
+/// The value of the label `job` of everything that an aggregator writes.
+const JOB: &str = "gaunt";
+
+/// The verdict that every node has.
+const NODE_VERDICT: &str = "gaunt_node_lost_gpus";
+
+/// Reads one cluster's series from a store.
+#[derive(Debug)]
+pub struct StoredSeries {
+    client: QueryClient,
+    server: SanitizedText,
+    /// Matchers of the cluster.
+    matchers: String,
+    /// The label that tells the writers of a pair apart, if there is one.
+    replica_label: Option<String>,
+    max_samples: u64,
+}
+
+impl StoredSeries {
+    /// Checks the options and reads the credentials; nothing is sent yet.
+    pub async fn open(
+        options: &SeriesOptions,
+        cluster: &str,
+        replica_label: Option<String>,
+    ) -> Result<Self, QueryError> {
+        check_matchers(&options.selector)?;
+        let client = QueryClient::open(options).await?;
+        let cluster = match_values("cluster", &[cluster]);
+        Ok(Self {
+            server: SanitizedText::new(client.shown_url()),
+            client,
+            matchers: format!("{cluster},job=\"{JOB}\",{}", options.selector),
+            replica_label,
+            max_samples: options.max_samples,
+        })
+    }
+
+    /// The address of the server, for messages.
+    pub fn server(&self) -> &SanitizedText {
+        &self.server
+    }
+
+    /// The samples of a verdict of the whole cluster after `from` and not after `until`, in order of time. Of a pair of
+    /// writers one sample an instant remains.
+    pub async fn read_verdict(
+        &mut self,
+        name: &str,
+        from: UnixMs,
+        until: UnixMs,
+    ) -> Result<Vec<(UnixMs, f64)>, QueryError> {
+        let mut samples = Vec::new();
+        let add = |matrix: &AnsweredMatrix<'_>| {
+            for series in &matrix.result {
+                let values = series.values.iter().filter_map(|(at, value)| {
+                    let value: f64 = value.0.parse().ok()?;
+                    let at = UnixMs::from_seconds(*at);
+                    (at > from && at <= until && value.is_finite()).then_some((at, value))
+                });
+                samples.extend(values);
+            }
+        };
+        let selector = select_names(&[name], &[], &self.matchers);
+        let mut query = WindowQuery::new(from, until);
+        query.run(&mut self.client, &selector, self.max_samples, add).await?;
+        samples.sort_by_key(|(at, _)| *at);
+        samples.dedup_by_key(|(at, _)| *at);
+        Ok(samples)
+    }
+
+    /// The names of the nodes with verdicts from `from` to `until`, sorted.
+    pub async fn list_nodes(
+        &mut self,
+        from: UnixMs,
+        until: UnixMs,
+    ) -> Result<Vec<String>, QueryError> {
+        let selector = select_names(&[NODE_VERDICT], &[], &self.matchers);
+        let mut nodes = self.client.list_values("node", &selector, from, until).await?;
+        nodes.retain(|node| !node.is_empty());
+        nodes.sort_unstable();
+        nodes.dedup();
+        Ok(nodes)
+    }
+
+    /// The pages of these nodes after `from` and not after `until`: the metrics with history, as they were at each instant
+    /// that was written. A query that is too large for the server is split.
+    pub async fn read_nodes(
+        &mut self,
+        nodes: &[String],
+        from: UnixMs,
+        until: UnixMs,
+    ) -> Result<SeriesWindow, QueryError> {
+        let mut names: Vec<&str> = MetricId::all_ids()
+            .map(MetricId::catalogue_row)
+            .filter_map(|row| row.history.then_some(row.name))
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut pages = SeriesPages::new(from, until);
+        let (mut targets, mut query) = (SeriesTargets::default(), WindowQuery::new(from, until));
+        let mut slices = vec![nodes];
+        while let Some(slice) = slices.pop() {
+            let matchers = format!("{},{}", match_values("node", slice), self.matchers);
+            let selector = select_names(&names, &[], &matchers);
+            let replica_label = self.replica_label.as_deref();
+            let add = |matrix: &AnsweredMatrix<'_>| {
+                let (scrapes, series) = split_instants(matrix, replica_label, slice);
+                pages.add_scrapes(&scrapes, &mut targets);
+                pages.add_series(&series, &mut targets);
+            };
+            match query.run(&mut self.client, &selector, self.max_samples, add).await {
+                Err(error) if error.is_too_large() && slice.len() > 1 => {
+                    let (left, right) = slice.split_at(slice.len() / 2);
+                    slices.extend([right, left]);
+                }
+                result => result?,
+            }
+        }
+        let cache = TemplateCache::default();
+        let batches = pages.into_batches(&mut targets, &cache, &self.server);
+        Ok(SeriesWindow {
+            targets: targets.announced_targets(&self.server),
+            batches,
+            load: query.load(),
+        })
+    }
+}
+
+/// What was written of nodes, as a server would have that scrapes them: a series `up` with the instants, and the series of
+/// the target that is the node. Series of other nodes are left out.
+fn split_instants<'a>(
+    matrix: &'a AnsweredMatrix<'_>,
+    replica_label: Option<&str>,
+    nodes: &[String],
+) -> (AnsweredMatrix<'a>, AnsweredMatrix<'a>) {
+    let (mut scrapes, mut all) = (Vec::new(), Vec::new());
+    for series in &matrix.result {
+        let node = series.metric.find_label("node");
+        if !nodes.iter().any(|asked| asked == node) {
+            continue;
+        }
+        let borrow = |(name, value): &'a (Cow<'_, str>, Cow<'_, str>)| {
+            (Cow::Borrowed(&**name), Cow::Borrowed(&**value))
+        };
+        let is_kept = |name: &str| Some(name) != replica_label && name != "instance";
+        let mut labels: Vec<_> = series.metric.0.iter().map(borrow).collect();
+        labels.retain(|(name, _)| is_kept(name));
+        labels.push((Cow::Borrowed("instance"), Cow::Borrowed(node)));
+        let of_target = |name: &str| matches!(name, "cluster" | "instance" | "job" | "node");
+        let target = labels.iter().filter(|(name, _)| of_target(name)).cloned().collect();
+        let (mut instants, mut values) = (Vec::new(), Vec::new());
+        for (at, value) in &series.values {
+            instants.push((*at, AnswerText(Cow::Borrowed("1"))));
+            values.push((*at, AnswerText(Cow::Borrowed(&*value.0))));
+        }
+        scrapes.push(AnsweredSeries { metric: AnsweredLabels(target), values: instants });
+        all.push(AnsweredSeries { metric: AnsweredLabels(labels), values });
+    }
+    let matrix_of = |result| AnsweredMatrix { result_type: AnswerText::default(), result };
+    (matrix_of(scrapes), matrix_of(all))
+}

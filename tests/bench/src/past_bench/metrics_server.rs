@@ -1,0 +1,134 @@
+//! Metrics server of bench `past`: a real Prometheus, VictoriaMetrics or vmagent, to which scrapes are written.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use gaunt_series::SeriesOptions;
+
+use crate::{bench_process::BenchProcess, scrape_client};
+
+/// A program that takes what is sent to it; it ends when this value is dropped.
+pub(crate) struct MetricsServer {
+    process: BenchProcess,
+    connection: BufReader<TcpStream>,
+    _folder: tempfile::TempDir,
+}
+
+impl MetricsServer {
+    /// A Prometheus, which forwards what it takes to this URL if one is given.
+    pub(crate) fn start_prometheus(forward_to: Option<&str>) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let config = folder.path().join("prometheus.yml");
+        let forward = forward_to.map_or(String::new(), |url| {
+            format!(
+                "remote_write:\n  - url: {url}\n    queue_config: {{max_shards: 1, \
+                 batch_send_deadline: 100ms, max_samples_per_send: 2000}}\n"
+            )
+        });
+        std::fs::write(&config, format!("scrape_configs: []\n{forward}"))?;
+        let address = scrape_client::free_address()?;
+        let mut command = Command::new("prometheus");
+        command
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
+            .arg("--web.enable-remote-write-receiver")
+            .arg(format!("--web.listen-address={address}"));
+        Self::start_command(command, &address, folder)
+    }
+
+    /// A VictoriaMetrics.
+    pub(crate) fn start_victoria_metrics() -> anyhow::Result<Self> {
+        let (folder, address) = (tempfile::tempdir()?, scrape_client::free_address()?);
+        let mut command = Command::new("victoria-metrics");
+        command
+            .arg(format!("-storageDataPath={}", folder.path().join("data").display()))
+            .arg("-search.latencyOffset=0s")
+            .arg(format!("-httpListenAddr={address}"));
+        Self::start_command(command, &address, folder)
+    }
+
+    /// A vmagent that forwards what it takes to this URL.
+    pub(crate) fn start_vmagent(forward_to: &str) -> anyhow::Result<Self> {
+        let (folder, address) = (tempfile::tempdir()?, scrape_client::free_address()?);
+        let mut command = Command::new("vmagent");
+        command
+            .arg(format!("-remoteWrite.url={forward_to}"))
+            .args(["-remoteWrite.queues=1", "-remoteWrite.flushInterval=100ms"])
+            .arg(format!("-remoteWrite.tmpDataPath={}", folder.path().join("queue").display()))
+            .arg(format!("-httpListenAddr={address}"));
+        Self::start_command(command, &address, folder)
+    }
+
+    fn start_command(
+        command: Command,
+        address: &str,
+        folder: tempfile::TempDir,
+    ) -> anyhow::Result<Self> {
+        let process = BenchProcess::start_command(command, address.to_owned())
+            .context("install prometheus and victoria-metrics, as tests/run does")?;
+        let began = Instant::now();
+        let connection = loop {
+            match TcpStream::connect(address) {
+                Ok(stream) => break stream,
+                Err(error) => {
+                    ensure!(began.elapsed() < Duration::from_mins(1), "{address}: {error}");
+                }
+            }
+            thread::sleep(Duration::from_millis(50));
+        };
+        Ok(Self { process, connection: BufReader::new(connection), _folder: folder })
+    }
+
+    /// Sends a request and waits until it is taken; it is sent again while the server starts.
+    pub(crate) fn send(&mut self, body: &[u8]) -> anyhow::Result<()> {
+        loop {
+            let head = format!(
+                "POST /api/v1/write HTTP/1.1\r\nHost: {}\r\nContent-Encoding: snappy\r\nContent-Type: \
+                 application/x-protobuf\r\nContent-Length: {}\r\n\r\n",
+                self.process.address,
+                body.len()
+            );
+            let stream = self.connection.get_mut();
+            stream.write_all(head.as_bytes())?;
+            stream.write_all(body)?;
+            let (mut status, mut length) = (String::new(), 0);
+            self.connection.read_line(&mut status)?;
+            loop {
+                let mut line = String::new();
+                self.connection.read_line(&mut line)?;
+                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse()?;
+                }
+                if line.trim().is_empty() {
+                    break;
+                }
+            }
+            let mut answer = vec![0; length];
+            self.connection.read_exact(&mut answer)?;
+            if status.contains(" 503 ") {
+                thread::sleep(Duration::from_millis(200));
+                continue;
+            }
+            let text = String::from_utf8_lossy(&answer);
+            ensure!(status.contains(" 204 "), "{}: {} {text}", self.process.address, status.trim());
+            return Ok(());
+        }
+    }
+
+    /// How it is queried.
+    pub(crate) fn options(&self) -> SeriesOptions {
+        let url = format!("http://{}", self.process.address);
+        SeriesOptions { max_samples: u64::MAX, ..SeriesOptions::with_url(url) }
+    }
+
+    /// Its CPU time in seconds.
+    pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
+        Ok(self.process.read_cpu_usage()?.total_percent())
+    }
+}
