@@ -151,10 +151,8 @@ impl ScreenView for GraphScreen {
         let largest = every.flatten().copied().filter(|v| v.is_finite()).fold(0.0, f32::max);
         let number = |value: f32| display_text::format_with_unit(f64::from(value), metric.unit());
         let title = theme.style_for(StyleRole::Title);
-        let mut facts = format!("   {} now", metric.render_current(device));
-        if let Some(limit) = limit {
-            facts.push_str(&format!("   limit {}", number(limit)));
-        }
+        let stated = limit.map_or_else(String::new, |limit| format!("   limit {}", number(limit)));
+        let facts = format!("   {} now{stated}", metric.render_current(device));
         let newest = |points: &[Option<f32>]| points.iter().rev().take(3).flatten().next().copied();
         let band = peers.and_then(|(low, high)| newest(low).zip(newest(high)));
         let band = band.map_or_else(String::new, |(low, high)| {
@@ -219,14 +217,11 @@ impl GraphScreen {
     /// Returns the filters for the device and for its peers.
     fn filters(&self, state: &ConsoleState) -> Option<(String, String)> {
         let node = format!("node={}", quote_text(&self.0));
-        let own = match self.1 {
-            DeviceClass::Gpu => {
-                format!("{node} and gpu={}", quote_text(self.2.rsplit(' ').next()?))
-            }
-            _ => {
-                let (device, port) = self.2.rsplit_once('/')?;
-                format!("{node} and device={} and port={}", quote_text(device), quote_text(port))
-            }
+        let own = if self.1 == DeviceClass::Gpu {
+            format!("{node} and gpu={}", quote_text(self.2.rsplit(' ').next()?))
+        } else {
+            let (device, port) = self.2.rsplit_once('/')?;
+            format!("{node} and device={} and port={}", quote_text(device), quote_text(port))
         };
         // The peers are known with the node.
         let (among, _) = self.peers_name(state);
