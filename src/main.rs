@@ -327,17 +327,16 @@ async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode>
 /// Prints the page of one finding.
 async fn run_incident(options: cli::ReportArguments) -> anyhow::Result<ExitCode> {
     let settings = load_settings(&options.view.scrape)?;
-    let from = match options.from {
-        Some(folder) => explain_command::ExplainSource::Recording(judge_command::JudgeOptions {
+    let from = if let Some(folder) = options.from {
+        explain_command::ExplainSource::Recording(judge_command::JudgeOptions {
             from: judge_command::JudgeSource::Folder(folder),
             site: settings.site.clone(),
             period: None,
             json: false,
-        }),
-        None => {
-            let aggregator = options.view.aggregator.into_iter().next();
-            explain_command::ExplainSource::Aggregator(choose_aggregator(aggregator, &settings))
-        }
+        })
+    } else {
+        let aggregator = options.view.aggregator.into_iter().next();
+        explain_command::ExplainSource::Aggregator(choose_aggregator(aggregator, &settings))
     };
     let (finding, form) = (options.incident, explain_command::ExplanationFormat::Html);
     let options = explain_command::ExplainOptions { finding, from, form };

@@ -55,12 +55,12 @@ fn describe_progress((first, last): (UnixMs, UnixMs), at: UnixMs, lasted: Durati
     let whole = last.duration_since(first);
     let share = at.duration_since(first).as_secs_f64() / whole.as_secs_f64().max(1e-3);
     let share = share.clamp(0.0, 1.0);
-    let mut text = format!("gaunt: {:.0} % of {}", share * 100.0, format_duration(whole));
-    if share > 0.02 {
-        let left = lasted.mul_f64((1.0 - share) / share);
-        text.push_str(&format!(", {} left", format_duration(left)));
+    let text = format!("gaunt: {:.0} % of {}", share * 100.0, format_duration(whole));
+    if share <= 0.02 {
+        return text;
     }
-    text
+    let left = lasted.mul_f64((1.0 - share) / share);
+    format!("{text}, {} left", format_duration(left))
 }
 
 #[cfg(test)]
