@@ -1,6 +1,11 @@
 //! The settings file, and how file and command line combine into a plan.
 
-use std::{fs, io, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use gaunt_schema::{
     plain_error,
@@ -219,11 +224,11 @@ pub fn build_plan(arguments: &NodeArguments) -> Result<ExporterPlan, ExporterSet
     })
 }
 
-fn read_settings(path: &PathBuf) -> Result<ExporterSettingsFile, ExporterSettingsError> {
-    let file = path.clone();
+fn read_settings(path: &Path) -> Result<ExporterSettingsFile, ExporterSettingsError> {
+    let file = path.to_path_buf();
     let text = read_on_thread(READ_DEADLINE, move || fs::read_to_string(file))
         .flatten()
-        .map_err(|why| ExporterSettingsError::Read { path: path.clone(), why })?;
+        .map_err(|why| ExporterSettingsError::Read { path: path.to_path_buf(), why })?;
     toml::from_str(&text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         // On one line, as the log is.
@@ -233,7 +238,7 @@ fn read_settings(path: &PathBuf) -> Result<ExporterSettingsFile, ExporterSetting
             toml::from_str::<toml::Table>(&text).is_ok(),
         );
         ExporterSettingsError::Malformed {
-            path: path.clone(),
+            path: path.to_path_buf(),
             line: before.matches('\n').count() + 1,
             what: message,
         }
