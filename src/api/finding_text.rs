@@ -1,14 +1,16 @@
 //! A finding as a text for tickets and chats, in Markdown, or as a page of HTML that needs nothing else.
 
-use gaunt_schema::{FindingEvent, SanitizedText, UnixMs, time::format_duration, unit::Unit};
+use gaunt_schema::{FindingEvent, UnixMs, time::format_duration, unit::Unit};
 
 use super::{
     AlternativeOutcome, EvidenceItem, Explanation, Finding, FindingContext,
     victim_groups::describe_victims,
 };
 
+mod escaped_text;
 mod evidence_plot;
 
+use escaped_text::{clean, escape_html, escape_markdown};
 pub use evidence_plot::EvidencePlot;
 
 /// A finding with what is known around it, to be written as a text.
@@ -247,37 +249,6 @@ table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.2rem .6
 fn instant(at: UnixMs) -> String {
     let (year, month, day) = at.to_date();
     format!("{year:04}-{month:02}-{day:02} {} UTC", at.to_time_of_day())
-}
-
-/// Removes control characters and line breaks.
-fn clean(text: &str) -> String {
-    SanitizedText::new(text).to_string()
-}
-
-fn escape_markdown(text: &str) -> String {
-    let mut out = String::new();
-    for character in clean(text).chars() {
-        if matches!(character, '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '|' | '#' | '~') {
-            out.push('\\');
-        }
-        out.push(character);
-    }
-    out
-}
-
-fn escape_html(text: &str) -> String {
-    let mut out = String::new();
-    for character in clean(text).chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            other => out.push(other),
-        }
-    }
-    out
 }
 
 fn is_web_address(link: &str) -> bool {

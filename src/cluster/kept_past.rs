@@ -181,6 +181,12 @@ impl Packing<'_> {
 }
 
 impl Cluster {
+    /// Keeps values current for this long, for pages that are rarer than the points of history: rates span their gaps.
+    #[must_use]
+    pub fn with_freshness(self, freshness: Duration) -> Self {
+        Self { freshness, ..self }
+    }
+
     /// The newest history points in at most `max_bytes` bytes: all points of the nodes `first`, then an equal share of
     /// every other series.
     pub fn keep_past(&self, max_bytes: usize, first: &BTreeSet<SanitizedText>) -> KeptPast {

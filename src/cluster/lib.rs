@@ -145,12 +145,6 @@ impl Cluster {
         }
     }
 
-    /// Keeps values current for this long, for pages that are rarer than the points of history: rates span their gaps.
-    #[must_use]
-    pub fn with_freshness(self, freshness: Duration) -> Self {
-        Self { freshness, ..self }
-    }
-
     /// Limits history to this many bytes; above the limit, the oldest points are evicted first.
     #[must_use]
     pub fn with_history_limit(self, bytes: usize) -> Self {

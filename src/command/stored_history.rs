@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use gaunt_engine::{EngineHandle, EngineOptions, EngineStopped, MAX_PEER_PAST, RecordedPast};
 use gaunt_schema::UnixMs;
+use gaunt_scrape::MAX_TARGETS;
 use gaunt_series::{QueryError, SeriesOptions, StoredSeries};
 use gaunt_store::StoreOptions;
 use tokio::{
@@ -127,6 +128,7 @@ impl HistoryRestore {
         if self.nodes.is_none() {
             let lost = self.stored.read_verdict(LOST_GPUS, from, until).await?;
             let mut nodes = self.stored.list_nodes(from, until).await?;
+            nodes.truncate(MAX_TARGETS);
             nodes.reverse();
             self.engine.recall_past(RecordedPast::from_losses(lost)).await?;
             self.nodes = Some(nodes);
@@ -153,7 +155,7 @@ impl HistoryRestore {
             // It can only fail by a panic, which is logged.
             let Ok(past) = packed.await else { continue };
             self.series += past.series();
-            self.bytes += past.point_bytes();
+            self.bytes += past.estimated_bytes();
             self.engine.recall_past(past).await?;
         }
         Ok(())

@@ -194,19 +194,8 @@ pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
         }
         "live" | "now" => PromptCommand::ShowInstant(None),
         "filter" => PromptCommand::Filter(rest.to_owned()),
-        "save" | "forget" => {
-            let name = needs("a name, as in: save hot")?;
-            if word == "forget" {
-                return Ok(PromptCommand::ForgetRows(name.to_owned()));
-            }
-            if name.contains(char::is_whitespace) || name.chars().count() > MAX_NAME {
-                return Err(format!("a name is one word of at most {MAX_NAME} letters"));
-            }
-            if is_command(name) {
-                return Err(format!("{name} is a command of gaunt; choose another name"));
-            }
-            PromptCommand::SaveRows(name.to_owned())
-        }
+        "save" => parse_saved_name(needs("a name, as in: save hot")?)?,
+        "forget" => PromptCommand::ForgetRows(needs("the name of saved rows")?.to_owned()),
         "sort" => PromptCommand::Sort(needs("a field")?.to_owned()),
         "columns" => PromptCommand::Columns(rest.to_owned()),
         "colour" | "color" if rest == "state" || rest.is_empty() => PromptCommand::Colour(None),
@@ -244,6 +233,17 @@ pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
         "quit" | "q" | "exit" => PromptCommand::Quit,
         _ => return Err(format!("unknown command {word}; Tab lists commands")),
     })
+}
+
+/// Parses the name under which rows are saved.
+fn parse_saved_name(name: &str) -> Result<PromptCommand, String> {
+    if name.contains(char::is_whitespace) || name.chars().count() > MAX_NAME {
+        return Err(format!("a name is one word of at most {MAX_NAME} letters"));
+    }
+    if is_command(name) {
+        return Err(format!("{name} is a command of gaunt; choose another name"));
+    }
+    Ok(PromptCommand::SaveRows(name.to_owned()))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
+    style::Style,
     text::{Line, Span},
 };
 
@@ -44,6 +45,9 @@ pub(crate) fn draw(buffer: &mut Buffer, state: &ConsoleState, theme: Theme) -> S
             view_of(&state.screen).draw(buffer, body, state, theme)
         };
         layout.click_areas.extend(click_areas);
+        if state.confirm.is_none() && state.prompt.is_none() {
+            draw_status(buffer, area, state, theme);
+        }
         layout
     };
     if let Some(offset) = state.utc_offset {
@@ -80,12 +84,7 @@ fn draw_frame(
             search_view::render_search(prompt, &state.search, width, height, theme)
         }
         (None, Some(prompt)) => prompt_view::render_prompt(prompt, width, theme),
-        (None, None) => {
-            if let Some(line) = status_line::render_status(state, width, theme) {
-                buffer.set_line(area.x, last.y - 1, &line, area.width);
-            }
-            return (body, draw_footer(buffer, last, state, theme));
-        }
+        (None, None) => return (body, draw_footer(buffer, last, state, theme)),
     };
     // The prompt may need more lines for its candidates: the user opened it.
     let more = (lines.len() as u16).saturating_sub(BELOW).min(body.height);
@@ -95,6 +94,18 @@ fn draw_frame(
         buffer.set_line(area.x, y, line, area.width);
     }
     (body, Vec::new())
+}
+
+/// Draws the message above the footer. A long one covers the last lines of the body, so that it is whole and nothing
+/// moves.
+fn draw_status(buffer: &mut Buffer, area: Rect, state: &ConsoleState, theme: Theme) {
+    let lines = status_line::render_status(state, usize::from(area.width), theme);
+    let lines = lines.unwrap_or_default();
+    let first = area.bottom().saturating_sub(1 + lines.len() as u16);
+    for (y, line) in (first..).zip(&lines) {
+        buffer.set_string(area.x, y, " ".repeat(usize::from(area.width)), Style::new());
+        buffer.set_line(area.x, y, line, area.width);
+    }
 }
 
 fn draw_header(

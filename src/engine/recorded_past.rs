@@ -18,6 +18,9 @@ pub const MAX_PAST: usize = 4 << 20;
 /// How long what a store kept counts as current: it has a page a minute, and one may be missing.
 const STORED_FRESH: Duration = Duration::from_mins(3);
 
+/// About the size of a series in the index, in bytes.
+const INDEX_BYTES: usize = 16;
+
 /// Size of the version and of the index's length in bytes.
 const HEAD: usize = 8;
 
@@ -73,9 +76,9 @@ impl RecordedPast {
         Self { lost, cluster: KeptPast::default() }
     }
 
-    /// Size of the points in bytes.
-    pub fn point_bytes(&self) -> usize {
-        self.cluster.points().len()
+    /// About its size in memory, in bytes.
+    pub fn estimated_bytes(&self) -> usize {
+        self.cluster.points().len() + self.series() * INDEX_BYTES
     }
 
     /// Number of series with points.
@@ -184,7 +187,7 @@ mod tests {
         let options = EngineOptions { period, slots: 90, ..EngineOptions::default() };
         let pages = (0..14).map(|minute| page(10_020 + minute * 60)).collect();
         let past = RecordedPast::from_pages(&options, vec![target()], pages, 1 << 20);
-        assert!(past.series() == 2 && past.point_bytes() > 0, "{past:?}");
+        assert!(past.series() == 2 && past.estimated_bytes() > 100, "{past:?}");
         assert_eq!(RecordedPast::from_bytes(&past.to_bytes()).as_ref(), Ok(&past));
 
         let mut engine = Engine::new(options);

@@ -261,6 +261,12 @@ fn finding_is_acknowledged_explained_and_withdrawn_on_the_command_line() {
     ] {
         assert!(page.contains(part), "{part:?} is missing in\n{page}");
     }
+    let incident = [&["report", "--incident", FINDING], &aggregator_args[..]].concat();
+    let (code, page, error) = run_with_token(None, &incident);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"), "{page}");
+    assert!(page.contains("<h2>Timeline</h2>"), "{page}");
+    assert!(!page.contains("src=") && !page.contains("<script"), "{page}");
     let (code, json, _) = explain(&[FINDING, "--format", "json"]);
     assert_eq!(code, Some(0));
     let explanation: Value = serde_json::from_str(&json).unwrap();

@@ -66,11 +66,7 @@ mod tests {
         assert_eq!(error, "its file system does not answer within 0.02 s");
         drop(gate);
         assert_eq!(read_on_thread(Duration::from_mins(1), || 7).unwrap(), 7);
-        let panics = || {
-            if std::hint::black_box(true) {
-                panic!("a deliberate panic")
-            }
-        };
+        let panics = || assert!(!std::hint::black_box(true), "a deliberate panic");
         let error = read_on_thread(Duration::from_mins(1), panics).unwrap_err().to_string();
         assert_eq!(error, "reading it ended unexpectedly; see the log");
     }

@@ -4,6 +4,7 @@ use std::{fmt::Write as _, sync::Arc};
 
 use gaunt_schema::{UnixMs, unit::Unit};
 
+use super::escaped_text::escape_html;
 use crate::{EvidenceItem, Finding, MetricHistory, evidence_query::limit_in_unit};
 
 /// Size of a plot and its margins, in units of the drawing: left, right, above, below.
@@ -31,7 +32,7 @@ impl EvidencePlot {
         let known = || history.mean.iter().flatten().copied().filter(|value| value.is_finite());
         let largest = known().fold(limit.unwrap_or(0.0), f32::max);
         let top = f64::from(if largest > 0.0 { largest * 1.1 } else { 1.0 });
-        let number = |value: f64| super::escape_html(&format(value, history.unit));
+        let number = |value: f64| escape_html(&format(value, history.unit));
         let (left, right, above, below) = MARGINS;
         let (width, height) = (SIZE.0 - left - right, SIZE.1 - above - below);
         let steps = history.mean.len().max(2) - 1;
@@ -56,8 +57,7 @@ impl EvidencePlot {
         text(&mut out, left - 6.0, y(top) + 10.0, "end", &number(top));
         text(&mut out, left - 6.0, y(0.0), "end", &number(0.0));
         if let Some(limit) = limit.map(f64::from) {
-            let label =
-                super::escape_html(&self.item.side.render_limit(&format(limit, history.unit)));
+            let label = escape_html(&self.item.side.render_limit(&format(limit, history.unit)));
             let at = y(limit);
             _ = writeln!(
                 out,

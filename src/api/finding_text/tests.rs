@@ -1,6 +1,6 @@
 //! Tests of findings as Markdown and HTML, with names that try to be markup.
 
-use gaunt_schema::{Entity, FindingKind, Severity};
+use gaunt_schema::{Entity, FindingKind, SanitizedText, Severity};
 
 use super::*;
 use crate::{EvidenceRole, FleetChange, FleetChangeKind, HistoryRelation, LimitSide, VictimJob};

@@ -4,7 +4,11 @@ use gaunt_schema::Severity;
 
 use super::*;
 use crate::{
-    ReplayProgress, action::MouseEvent, console_state::OverviewPanel, screens::tests::all_screens,
+    ReplayProgress,
+    action::MouseEvent,
+    console_state::OverviewPanel,
+    screen::{DeviceScreen, JobScreen},
+    screens::tests::all_screens,
 };
 use gaunt_api::TimeParam;
 
@@ -441,4 +445,28 @@ fn bracket_jumps_from_mark_to_mark() {
     );
     console.press_keys(&[KeyPress::Char('['), KeyPress::Char('[')]);
     assert_eq!((AT.0 - console.state.past_instant.unwrap().0) / 1_000, 395, "else 10 s");
+}
+
+#[test]
+fn culprit_is_two_keys_from_the_overview() {
+    use gaunt_schema::{Entity, EntityKind};
+    let (node, job) = (|| SanitizedText::new("gpu003"), || Some(SanitizedText::new("8812")));
+    let of_node = Entity { node: Some(node()), ..Entity::new(EntityKind::Node) };
+    let of_job = Entity { job: job(), ..Entity::new(EntityKind::Job) };
+    for (entity, culprit) in [
+        (Entity::new_gpu(&node(), &"5".into()), DeviceScreen::of_gpu(node(), "5").into()),
+        (Entity::new_port(&node(), &"mlx5_1".into(), &"1".into()), NodeScreen(node()).into()),
+        (of_node, Screen::from(NodeScreen(node()))),
+        (of_job, JobScreen("8812".into()).into()),
+    ] {
+        let mut overview = sample_answers::two_faults_overview(32);
+        overview.findings[0].entity = entity;
+        let mut console = GoldenConsole::with_overview(overview);
+        let first = console.draw(120, 35)[5..10].join("\n");
+        for part in ["port_down", "alice", "$280/h", "is down since", "next: check the cable"] {
+            assert!(first.contains(part), "{part}: who, whose, cost, why and next in\n{first}");
+        }
+        console.press_keys(&[KeyPress::Enter, KeyPress::Enter]);
+        assert_eq!(console.state.screen, culprit);
+    }
 }

@@ -49,9 +49,8 @@ fn render_colours(buffer: &Buffer) -> String {
         out.push_str(line.trim_end());
         out.push('\n');
     }
-    for (name, letter) in letters {
-        out.push_str(&format!("{letter} {name}\n"));
-    }
+    let names = letters.iter().map(|(name, letter)| format!("{letter} {name}\n"));
+    out.extend(names);
     out
 }
 

@@ -69,7 +69,7 @@ fn rows_of_a_screen_visited_before_say_their_age_while_the_aggregator_is_away() 
     assert!(screen.iter().any(|line| line.contains("gpu001")), "{screen:#?}");
     assert!(screen[0].ends_with("12:03:41Z ○ 10m old"), "{screen:#?}");
     assert!(screen[0].contains("✖ aggregator 10.0.0.5:9771: no answer for 0s"), "{screen:#?}");
-    assert!(screen[22].contains("Connection refused"), "{screen:#?}");
+    assert!(screen[19..23].join(" ").contains("Connection refused"), "{screen:#?}");
     clock.console.press_keys(&[KeyPress::Char('1')]);
     clock.advance_clock(30);
     assert!(clock.draw_lines()[0].ends_with("12:13:41Z ○ 31s old"), "the overview has its own age");
@@ -93,7 +93,7 @@ fn rows_whose_question_alone_fails_say_why_and_since_when() {
     let screen = clock.draw_lines();
     assert!(screen[0].ends_with("12:03:41Z ○ 20s old"), "{screen:#?}");
     let why = " ✖ gpus: no answer since 12:03:42Z (19s): the answer is torn: EOF while parsing";
-    assert!(screen[22].starts_with(&why[..70]), "{screen:#?}");
+    assert!(screen[20..22].iter().any(|line| line.starts_with(&why[..60])), "{screen:#?}");
     clock.console.press_keys(&[KeyPress::Char('1')]);
     let screen = clock.draw_lines();
     assert!(screen[0].ends_with("12:04:01Z ● 1 s"), "the overview is current: {screen:#?}");
@@ -190,7 +190,7 @@ fn heat_map_of_old_values_says_their_age() {
     clock.fail_question(tint, "the answer is torn: EOF while parsing a list");
     let screen = clock.draw_lines();
     assert!(screen[0].ends_with("12:03:41Z ○ 1m old"), "{screen:#?}");
-    assert!(screen[22].contains("the answer is torn"), "{screen:#?}");
+    assert!(screen[19..23].join(" ").contains("the answer is torn"), "{screen:#?}");
 }
 
 #[test]

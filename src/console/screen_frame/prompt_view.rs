@@ -35,9 +35,12 @@ pub(super) fn render_prompt(prompt: &Prompt, width: usize, theme: Theme) -> Vec<
         }
         let why = format!("{text}{}", wrong.why);
         // If the error position is far to the right, the message takes precedence.
-        let why =
-            if display_text::text_width(&why) > width { format!(" {}", wrong.why) } else { why };
-        lines.push(Line::styled(display_text::truncate_text(&why, width), bad));
+        if display_text::text_width(&why) <= width {
+            lines.push(Line::styled(why, bad));
+        } else {
+            let why = display_text::wrap_text(&wrong.why, width.saturating_sub(2)).into_iter();
+            lines.extend(why.map(|line| Line::styled(format!(" {line}"), bad)));
+        }
     }
     lines.push(line);
     lines

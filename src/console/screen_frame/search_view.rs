@@ -39,8 +39,13 @@ pub(super) fn render_search(
     let shown = SHOWN.min(height.saturating_sub(2)).min(search.matches.len());
     let from = first_visible_row(search.at, search.matches.len(), shown);
     let visible = search.matches.iter().enumerate().skip(from).take(shown);
-    let mut lines: Vec<Line<'static>> =
-        visible.map(|(at, found)| render_match(found, at == search.at, width, theme)).collect();
+    let mut lines = Vec::new();
+    for (at, found) in visible {
+        lines.push(render_match(found, at == search.at, width, theme));
+        if at == search.at {
+            lines.extend(render_whole_note(found, width, theme));
+        }
+    }
     let hint = match search.matches.len() {
         0 => "   no match   Esc: close".to_owned(),
         count => {
@@ -52,6 +57,17 @@ pub(super) fn render_search(
     lines.push(Line::styled(hint, theme.style_for(StyleRole::Dim)));
     lines.push(prompt_view::render_input(prompt, width, theme).0);
     lines
+}
+
+/// Renders the note of the chosen match below it, if it was cut in its line.
+fn render_whole_note(found: &SearchMatch, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let used = 2 + KIND + 2 + 1 + display_text::text_width(&found.text) + 3;
+    if used + display_text::text_width(&found.note) <= width {
+        return Vec::new();
+    }
+    let style = theme.style_for(StyleRole::Dim);
+    let lines = display_text::wrap_text(&found.note, width.saturating_sub(6)).into_iter();
+    lines.map(|line| Line::styled(format!("     {line}"), style)).collect()
 }
 
 fn render_match(found: &SearchMatch, chosen: bool, width: usize, theme: Theme) -> Line<'static> {

@@ -1,5 +1,5 @@
 //! Status line: result of the last operation, connection errors, and the shown instant of the past. It is always
-//! present and mostly empty.
+//! present and mostly empty; a long message also covers the lines above it.
 
 use gaunt_schema::SanitizedText;
 use ratatui::text::{Line, Span};
@@ -11,20 +11,37 @@ use crate::{
     theme::{StyleRole, Theme},
 };
 
-/// Returns the most important message; none if there is no message.
+/// Maximum lines of a message.
+const LINES: usize = 4;
+
+/// Returns the most important message, whole where it fits into a few lines; none if there is no message.
 pub(super) fn render_status(
     state: &ConsoleState,
     width: usize,
     theme: Theme,
-) -> Option<Line<'static>> {
+) -> Option<Vec<Line<'static>>> {
     let (text, meaning) = render_message(state)
         .or_else(|| render_failure_reason(state))
         .or_else(|| render_failed_question(state))
         .or_else(|| render_late_answer(state))
         .or_else(|| Some((format!(" ▲ {}", freshness::missing_rows(state)?), StyleRole::Waiting)))
         .or_else(|| render_past_time(state))?;
-    let text = display_text::truncate_text(&SanitizedText::new(&text), width);
-    Some(Line::styled(text, theme.style_for(meaning)))
+    let style = theme.style_for(meaning);
+    let text = SanitizedText::new(&text);
+    if display_text::text_width(&text) <= width {
+        return Some(vec![Line::styled(text.to_string(), style)]);
+    }
+    let mut lines = display_text::wrap_text(&text, width.saturating_sub(4));
+    if lines.len() > LINES {
+        lines.truncate(LINES);
+        if let Some(last) = lines.last_mut() {
+            *last = display_text::truncate_text(&format!("{last} …"), width.saturating_sub(4));
+        }
+    }
+    let indents = std::iter::once(" ").chain(std::iter::repeat("   "));
+    let lines =
+        indents.zip(lines).map(|(indent, line)| Line::styled(format!("{indent}{line}"), style));
+    Some(lines.collect())
 }
 
 /// Renders the confirmation question, and the keys that answer it.

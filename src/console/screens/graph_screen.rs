@@ -32,6 +32,9 @@ use gaunt_api::{
 /// Spans that `+` and `-` choose, from all that is kept to the shortest, in minutes.
 const SPANS: [Option<u64>; 6] = [None, Some(360), Some(60), Some(15), Some(5), Some(2)];
 
+/// Time between two answers: a graph is read, not watched, and the band of a large job costs more than a table.
+const RENEWED: Duration = Duration::from_secs(5);
+
 /// Lines of the screen that are not the graph: three titles and the time axis.
 const AROUND: usize = 4;
 
@@ -62,14 +65,17 @@ impl ScreenView for GraphScreen {
 
     fn questions(&self, state: &ConsoleState) -> Vec<Question> {
         let mut questions = vec![Question::Node(self.0.clone())];
-        // A graph is read, not watched: one of a large job costs more than a table.
-        let since = state.now - Duration::from_secs(5);
+        let since = state.now - RENEWED;
         questions.extend(due_questions(self.history_queries(state), &state.data.histories, since));
         questions
     }
 
     fn shown_at(&self, state: &ConsoleState) -> Option<UnixMs> {
         self.own_history(state).map(|history| history.at)
+    }
+
+    fn extra_age(&self) -> Duration {
+        RENEWED
     }
 
     /// The device itself, then the lowest and the highest of its peers.
@@ -94,12 +100,16 @@ impl ScreenView for GraphScreen {
     }
 
     fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
-        let zoom = &mut state.cursors.zoom;
-        match intent {
-            KeyIntent::ShorterSpan => *zoom = (*zoom + 1).min(SPANS.len() - 1),
-            KeyIntent::LongerSpan => *zoom = zoom.saturating_sub(1),
+        let known = self.own_history(state).map_or(u64::MAX, EvidenceHistory::known_ms);
+        // Spans that are longer than what is kept all show the same.
+        let differs = |at: &usize| SPANS[*at].is_none_or(|minutes| minutes * 60_000 < known);
+        let at = state.cursors.zoom.min(SPANS.len() - 1);
+        let next = match intent {
+            KeyIntent::ShorterSpan => (at + 1..SPANS.len()).find(differs),
+            KeyIntent::LongerSpan => (0..at).rev().find(differs),
             _ => return ScreenOutcome::Unchanged,
-        }
+        };
+        state.cursors.zoom = next.unwrap_or(at);
         ScreenOutcome::Redraw
     }
 
@@ -141,10 +151,8 @@ impl ScreenView for GraphScreen {
         let largest = every.flatten().copied().filter(|v| v.is_finite()).fold(0.0, f32::max);
         let number = |value: f32| display_text::format_with_unit(f64::from(value), metric.unit());
         let title = theme.style_for(StyleRole::Title);
-        let mut facts = format!("   {} now", metric.render_current(device));
-        if let Some(limit) = limit {
-            facts.push_str(&format!("   limit {}", number(limit)));
-        }
+        let stated = limit.map_or_else(String::new, |limit| format!("   limit {}", number(limit)));
+        let facts = format!("   {} now{stated}", metric.render_current(device));
         let newest = |points: &[Option<f32>]| points.iter().rev().take(3).flatten().next().copied();
         let band = peers.and_then(|(low, high)| newest(low).zip(newest(high)));
         let band = band.map_or_else(String::new, |(low, high)| {
@@ -209,14 +217,11 @@ impl GraphScreen {
     /// Returns the filters for the device and for its peers.
     fn filters(&self, state: &ConsoleState) -> Option<(String, String)> {
         let node = format!("node={}", quote_text(&self.0));
-        let own = match self.1 {
-            DeviceClass::Gpu => {
-                format!("{node} and gpu={}", quote_text(self.2.rsplit(' ').next()?))
-            }
-            _ => {
-                let (device, port) = self.2.rsplit_once('/')?;
-                format!("{node} and device={} and port={}", quote_text(device), quote_text(port))
-            }
+        let own = if self.1 == DeviceClass::Gpu {
+            format!("{node} and gpu={}", quote_text(self.2.rsplit(' ').next()?))
+        } else {
+            let (device, port) = self.2.rsplit_once('/')?;
+            format!("{node} and device={} and port={}", quote_text(device), quote_text(port))
         };
         // The peers are known with the node.
         let (among, _) = self.peers_name(state);

@@ -17,12 +17,15 @@ use crate::{
 /// Columns of the numbers at the axis.
 pub(crate) const AXIS: usize = 11;
 
+/// The lowest and the highest peer at each time, oldest first.
+pub(crate) type PeerBand<'a> = (&'a [Option<f32>], &'a [Option<f32>]);
+
 /// What a graph shows.
 pub(crate) struct AxisGraph<'a> {
     /// The points, oldest first.
     pub(crate) points: &'a [Option<f32>],
-    /// The lowest and the highest peer at each time, oldest first.
-    pub(crate) peers: Option<(&'a [Option<f32>], &'a [Option<f32>])>,
+    /// The band of the peers, if it is known.
+    pub(crate) peers: Option<PeerBand<'a>>,
     /// The value at the upper edge.
     pub(crate) top: f32,
     /// The limit, and how it is written at the axis.
@@ -166,7 +169,7 @@ mod tests {
             top: 100.0,
             limit: Some((90.0, "limit 90 W".into())),
             unit: Unit::Watts,
-            span: Duration::from_secs(120),
+            span: Duration::from_mins(2),
         };
         let lines: Vec<String> =
             render_axis_graph(&graph, 8, 4, theme).iter().map(ToString::to_string).collect();

@@ -37,8 +37,9 @@ const BEGAN: UnixMs = UnixMs(1_700_000_000_000);
 const FAULTY: u64 = 150;
 const QUIET: u64 = 100;
 
-/// The same for some seeds: after 180 s without evidence a finding that came and went often is closed, too.
-const LONG_QUIET: u64 = 200;
+/// The same for some seeds. A node may stay cut off for 40 s of it, and is read again within 16 s; after 180 s without
+/// evidence a finding that came and went often is closed, too.
+const LONG_QUIET: u64 = 270;
 
 /// One seed in so many is a pair of aggregators.
 const PAIR_EVERY: u64 = 4;
@@ -117,11 +118,11 @@ impl SimulatedRun {
             // Of two actions the later one holds, so that the clocks of a pair must agree.
             clock_steps: if is_pair { &[0] } else { &CLOCK_STEPS },
         };
-        let hosts = (0..1 + u64::from(is_pair))
+        let hosts = (0..=u64::from(is_pair))
             .map(|host| SimulatedHost::new(&network, faults, seed ^ (host << 32), bug))
             .collect();
         let report = SimulationReport { seed, ..SimulationReport::default() };
-        let quiet = if matches!(seed % 8, 1 | 2) { LONG_QUIET } else { QUIET };
+        let quiet = if seed % 8 == 1 { LONG_QUIET } else { QUIET };
         Self { random, network, hosts, pair: SimulatedPair::default(), quiet, report }
     }
 
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "up to 1,000 seeds for each bug, minutes in all"]
+    #[ignore = "up to 1,000 seeds for each bug, half a minute in all"]
     fn each_deliberate_bug_is_found() {
         for bug in DeliberateBug::ALL {
             let found =

@@ -146,7 +146,7 @@ impl StoreState {
             };
             for (at, value) in request.samples_of(series) {
                 // Without a value it is a stale marker.
-                if value.is_some_and(|value| value != sample_value(number, at.0)) {
+                if value.is_some_and(|it| it.to_bits() != sample_value(number, at.0).to_bits()) {
                     self.broken.push(format!("series {number} has {value:?} at {}", at.0));
                 }
                 let newest = self.newest.entry(number).or_insert(i64::MIN);
