@@ -29,7 +29,7 @@ mod segment_writer;
 #[cfg(test)]
 mod tests;
 
-pub use recorder::{Recorder, RecorderFollowHandle, SteppedWriter};
+pub use recorder::{Recorder, RecorderFollowHandle, RecordingWriter};
 pub use recorder_status::RecorderStatus;
 pub use recording_inbox::spawn_recording_inbox;
 pub use recording_reader::{Earlier, RecordedDeliveries, Recording};

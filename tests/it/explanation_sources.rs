@@ -83,7 +83,7 @@ fn entity_names(explanation: &Explanation) -> Vec<String> {
         parts.into_iter().chain(port).chain([entity.to_string()]).collect::<Vec<_>>()
     };
     let mut names: Vec<String> = entities.flat_map(parts).collect();
-    names.push(explanation.finding.since.to_time_of_day() + " UTC");
+    names.push(explanation.finding.since.to_time_of_day() + "Z");
     names.sort_by_key(|name| std::cmp::Reverse(name.len()));
     names.dedup();
     names

@@ -189,7 +189,9 @@ fn values_of_eight_gpus_are_on_the_page_exactly() {
             let close = (found - value).abs() <= value.abs() * 1e-12;
             assert!(close, "{} of {device}: {found}, not {value}", metric.series_key());
         }
-        assert_eq!(absent_metrics(&report, &device, |_| true), [], "{device}");
+        // The program that states it is not installed here.
+        let imex = (health::IMEX_STATE.series_key(), AbsenceReason::Unsupported);
+        assert_eq!(absent_metrics(&report, &device, |_| true), [imex], "{device}");
         check_links(&report, index as u32, table);
         let device_index = report.devices.iter().position(|other| *other == device).unwrap() as u32;
         let is_info = |info: &&gaunt_schema::InfoSeries| {

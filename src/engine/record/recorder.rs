@@ -49,13 +49,13 @@ pub struct Recorder {
 
 /// The writer of a recorder without a thread: it writes when it is told to, by tokio's clock.
 #[derive(Debug)]
-pub struct SteppedWriter {
+pub struct RecordingWriter {
     writer: SegmentWriter,
     given: Receiver<WriterMessage>,
     waiting: Arc<Waiting>,
 }
 
-impl SteppedWriter {
+impl RecordingWriter {
     /// Handles what was given, and writes what is due now. A process that is killed does not call it again.
     pub fn run_once(&mut self) {
         self.writer.run_once(&self.given, &self.waiting);
@@ -192,7 +192,7 @@ impl Recorder {
     pub fn start_stepped(
         options: RecordOptions,
         disk: Arc<dyn Disk>,
-    ) -> Result<(Self, SteppedWriter), RecordError> {
+    ) -> Result<(Self, RecordingWriter), RecordError> {
         let period = options.period;
         let status = Arc::new(RecorderStatus::new(&options.folder));
         let ring = SegmentRing::new(options, disk)?;
@@ -208,7 +208,7 @@ impl Recorder {
         keep: Option<(SegmentRing, Arc<RecorderStatus>)>,
         period: Duration,
     ) -> std::io::Result<Self> {
-        let (mut recorder, SteppedWriter { mut writer, given, waiting }) =
+        let (mut recorder, RecordingWriter { mut writer, given, waiting }) =
             Self::with_writer(keep, period);
         let thread = thread::Builder::new()
             .name("record".to_owned())
@@ -220,7 +220,7 @@ impl Recorder {
     fn with_writer(
         keep: Option<(SegmentRing, Arc<RecorderStatus>)>,
         period: Duration,
-    ) -> (Self, SteppedWriter) {
+    ) -> (Self, RecordingWriter) {
         let max_preamble = preamble_room(keep.as_ref().map(|(ring, _)| ring));
         let status = keep.as_ref().map(|(_, status)| status.clone());
         let (recorder, given) = Self::without_thread(status, max_preamble);
@@ -229,7 +229,7 @@ impl Recorder {
             (channel.waiting_batches.clone(), channel.follower_count.clone());
         let preambles = Preambles::new(channel.preamble_wait.clone(), channel.asks.clone());
         let writer = SegmentWriter::new(keep, period, followers, preambles);
-        (recorder, SteppedWriter { writer, given, waiting })
+        (recorder, RecordingWriter { writer, given, waiting })
     }
 
     /// A recorder without a thread, whose messages stay in the queue.

@@ -122,7 +122,7 @@ impl SimulatedRun {
             .map(|host| SimulatedHost::new(&network, faults, seed ^ (host << 32), bug))
             .collect();
         let report = SimulationReport { seed, ..SimulationReport::default() };
-        let quiet = if seed % 8 == 1 { LONG_QUIET } else { QUIET };
+        let quiet = if matches!(seed % 8, 1 | 2) { LONG_QUIET } else { QUIET };
         Self { random, network, hosts, pair: SimulatedPair::default(), quiet, report }
     }
 

@@ -9,7 +9,8 @@ use std::{
 };
 
 use gaunt_engine::record::{
-    RecordError, RecordOptions, Recorder, RecorderStatus, Recording, SteppedWriter, decode_segment,
+    RecordError, RecordOptions, Recorder, RecorderStatus, Recording, RecordingWriter,
+    decode_segment,
 };
 use gaunt_schema::{Batch, Delivery, UnixMs, text};
 
@@ -30,7 +31,7 @@ const MAX_PENDING: usize = 64;
 /// The recorder of one process.
 pub(crate) struct SimulatedRecorder {
     status: Arc<RecorderStatus>,
-    writer: SteppedWriter,
+    writer: RecordingWriter,
     /// What was given and is not written yet.
     pending: VecDeque<u64>,
     /// Entries given.
