@@ -68,8 +68,8 @@ enum Fault {
     SlowGpu,
     /// An XID that ends the GPU.
     Xid,
-    /// A row that could not be remapped.
-    RemapFailure,
+    /// A PCIe link that repeats a packet each second.
+    PcieReplays,
     /// Heat that holds the clock.
     HotGpu,
     /// A GPU that is no longer on the page.
@@ -82,7 +82,7 @@ enum Fault {
 const FAULTS: [(Fault, usize, usize); 6] = [
     (Fault::SlowGpu, 2, 3),
     (Fault::Xid, 9, 1),
-    (Fault::RemapFailure, 12, 0),
+    (Fault::PcieReplays, 12, 0),
     (Fault::HotGpu, 30, 2),
     (Fault::LostGpu, 20, 7),
     (Fault::Down, 4, 0),
@@ -147,14 +147,19 @@ impl PastFleet {
                 }
             }
             4 => (at.0 as f64 / 1e3) * 345.0,
-            5 | 6 | 7 | 21 | 29 | 30 => 0.38 * noise * clock / 1_290.0,
+            5 | 6 | 7 | 29 | 30 => 0.38 * noise * clock / 1_290.0,
+            // A kernel runs nearly all the time.
+            21 => 0.97,
             8 => 31_000.0,
             9 => 9_500.0,
             10 => 1_593.0,
             11 => 61.0,
             12 => (20.0 * noise).round(),
             15 if has(Fault::Xid) => 79.0,
-            19 if has(Fault::RemapFailure) => 1.0,
+            16 if has(Fault::PcieReplays) => {
+                let begun = self.faults_from + BETWEEN_FAULTS * 2;
+                at.duration_since(begun).as_secs() as f64
+            }
             // HW and HW thermal slowdown.
             24 if has(Fault::HotGpu) => 72.0,
             20 | 22 | 23 => (at.0 as f64 * 1e3 * noise).round(),
