@@ -290,12 +290,10 @@ pub(super) fn is_still(judge: &JudgeState, cluster: &Cluster, gpu: &GpuTracker) 
     Some(flat && power < most_waiting_power(gpu, limits) && pace < limits.hung_power_pace_ratio)
 }
 
-/// Returns the power below which a GPU may busy-wait: little of its limit, or of what its work usually draws above idle.
+/// Returns the power below which a GPU may busy-wait: little of its limit, or of what its work usually draws.
 fn most_waiting_power(gpu: &GpuTracker, limits: &Thresholds) -> f64 {
-    let idle = gpu.averages.idle_power(limits);
     let usual = gpu.averages.usual_power().unwrap_or_default();
-    let least_work = idle + (usual - idle).max(0.0) * limits.hung_power_pace_ratio;
-    limits.power_waiting_ratio.max(least_work)
+    limits.power_waiting_ratio.max(usual * limits.hung_power_pace_ratio)
 }
 
 /// Returns the nodes that may hang together, sorted by number: all of a labelled job; without job labels two jobs may

@@ -310,8 +310,7 @@ impl GpuAverages {
             .then_some((f64::from(self.last_power?) - idle) / baseline)
     }
 
-    /// Returns the power of an idle GPU / power limit, as far as known.
-    pub(super) fn idle_power(&self, limits: &Thresholds) -> f64 {
+    fn idle_power(&self, limits: &Thresholds) -> f64 {
         self.power_floor.map_or(limits.idle_power_ratio, f64::from).min(limits.idle_power_ratio)
     }
 

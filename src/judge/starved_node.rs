@@ -306,6 +306,10 @@ impl<'a> StarvedNode<'a> {
             * self.low.len() as f64;
         let summary = self.render_summary(kind, judge, cluster);
         let mut pending = PendingFinding::of(kind, entity, kinds, is_hard);
+        // Its past does not tell what it costs, and another job may differ as well.
+        if self.outlying.is_some() {
+            pending.cap_severity();
+        }
         // It costs little while the rest of the job goes on as usual.
         if self.group.nodes.len() > 1 && self.group.slowdown_ratio().is_some() && !is_slowed {
             pending.cap_severity();

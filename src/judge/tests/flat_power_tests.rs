@@ -81,7 +81,7 @@ fn flat_power_of_a_job_that_sends_is_no_hang() {
 #[test]
 fn flat_power_of_a_job_without_nvlink_traffic_is_a_hang() {
     // Little of its limit, and little of what it usually draws: some models draw much while they wait.
-    for flat_watts in [400.0, 600.0] {
+    for flat_watts in [400.0, 550.0] {
         let fixture = run_job(DataPath::NvLinks, FLAT_FROM + 400, FLAT_FROM, flat_watts);
         assert_eq!(hang_ids(&fixture), ["collective_hang/8812"], "{flat_watts} W");
         assert_eq!(fixture.judge.gpu_state(0), GpuState::Hung);
