@@ -200,7 +200,7 @@ fn render_headline(
     (cost, confidence): (f64, f64),
 ) -> String {
     format!(
-        "{:<9} {:<16} {} {:>8} {:>7.1} lost GPUs  conf {:.2}",
+        "{:<9} {:<16} {} {:>8} {:>7.1} GPUs lost  conf {:.2}",
         severity.as_str(),
         kind.as_str(),
         pad_text(entity, 32),

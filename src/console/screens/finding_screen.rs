@@ -80,7 +80,7 @@ impl ScreenView for FindingScreen {
     ///
     ///    port mlx5_1/1 of gpu003 is down since 11:57:32; its seven siblings are up
     ///
-    ///  SINCE     11:57:32Z (6m10)   8 lost GPUs   confidence 97 %
+    ///  SINCE     11:57:32Z (6m10)   8 GPUs lost   confidence 97 %
     ///  NEXT      check the cable and the switch port of gpu003 mlx5_1
     ///
     ///  EVIDENCE                           now       limit  last 15m
