@@ -14,7 +14,7 @@ use super::{
     port_trackers::{ACTIVE, LINK_UP, PortTracker, is_port_active},
     sibling_kind::is_ethernet,
 };
-use gaunt_cluster::{Cluster, DeviceEntry, Node};
+use gaunt_cluster::{Cluster, DeviceEntry, Node, PortTopology};
 
 mod expected_ports;
 
@@ -97,15 +97,16 @@ fn flapping_finding(
             format_time_of_day(earlier),
             format_time_of_day(last),
         ),
-        next: cable_advice(entry),
+        next: cable_advice(cluster, row, entry),
         evidence: vec![evidence],
         ..Finding::new(FindingKind::PortDown, Severity::Warning, entity)
     }
 }
 
-fn cable_advice(entry: &DeviceEntry) -> String {
-    let leaf = entry.info_label(port::INFO, "leaf");
-    let far = leaf.map_or_else(|| "the switch port".into(), |leaf| format!("its port on {leaf}"));
+/// The next step for a cable, with both of its ends.
+fn cable_advice(cluster: &Cluster, row: u32, entry: &DeviceEntry) -> String {
+    let topology = cluster.topology().port_topology(row);
+    let far = topology.map_or_else(|| "the switch port".to_owned(), PortTopology::describe_far_end);
     format!("Check the cable and transceiver of {} and {far}.", entry.device)
 }
 
@@ -216,7 +217,7 @@ impl DownPort<'_> {
                     a subnet manager runs (sminfo), and its log."
                 .to_owned();
         }
-        let advice = cable_advice(self.entry);
+        let advice = cable_advice(self.cluster, self.row, self.entry);
         if !is_ethernet(self.entry)
             && self.cluster.current_value(port::PHYSICAL_STATE, self.row) == Some(DISABLED)
         {
