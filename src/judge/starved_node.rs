@@ -379,8 +379,10 @@ impl<'a> StarvedNode<'a> {
         let name = &self.node.name;
         let slowdown = format_percent(self.group.slowdown_ratio().unwrap_or_default());
         let pressure = self.render_pressure(judge, cluster);
+        let gpus = self.node.device_rows(DeviceClass::Gpu).len();
         let wait = match (self.low.len(), self.of) {
             (1, 1) => "its allocated GPU waits".to_owned(),
+            (low, of) if low == of && of == gpus => format!("all {of} GPUs wait"),
             (low, of) if low == of => format!("all {of} allocated GPUs wait"),
             (low, of) => format!("{low} of {of} allocated GPUs wait"),
         };
