@@ -138,6 +138,11 @@ fn network_screen_by_each_measure() {
     let mut console = console_showing(NetworkScreen);
     console.deliver_answer(Answer::Fabric(Arc::new(sample_answers::leaf_rail_fabric())));
     console.press_keys(&[KeyPress::Down, KeyPress::Right, KeyPress::Right]);
+    let questions = console.screen_questions();
+    let [_, _, cables, domains] = &questions[..] else { panic!("{questions:?}") };
+    let answer = |table| Answer::Table(Arc::new(table));
+    console.answer_question(cables.clone(), answer(sample_answers::cable_table()));
+    console.answer_question(domains.clone(), answer(sample_answers::domain_table()));
     console.expect_golden("network");
     for name in ["pauses", "congestion", "errors", "flaps"] {
         console.press_keys(&[KeyPress::Char('m')]);
