@@ -20,7 +20,7 @@ use super::{
     snapshot_command,
 };
 use crate::answer_source::AnswerSource;
-use gaunt_api::{Answer, Question};
+use gaunt_api::Question;
 
 /// Scrape interval: once a second, as for real nodes.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -302,6 +302,8 @@ fn read_node_report(fleet: &SimFleet, node: usize, at: UnixMs) -> Batch {
 
 #[cfg(test)]
 mod tests {
+    use gaunt_api::Answer;
+
     use super::*;
 
     const START: UnixMs = UnixMs(1_760_017_311_000);
@@ -314,7 +316,7 @@ mod tests {
     #[test]
     fn first_frame_of_the_demo_has_findings_with_their_cost() {
         let clock: ClockFn = std::sync::Arc::new(|| START);
-        let tour = demo_options("tour", 20, None).to_scenario_run();
+        let tour = demo_options("tour", 32, None).to_scenario_run();
         let options = gaunt_engine::EngineOptions::default();
         let look = tour.run_timing().unwrap().look;
         let (fleet, engine) = run_up_to_now(&tour, look, &clock, options).unwrap();
@@ -322,7 +324,7 @@ mod tests {
         let Answer::Overview(overview) = engine.answer_question(&Question::Overview) else {
             panic!("no overview")
         };
-        assert_eq!((overview.at, overview.nodes.live), (START, 20));
+        assert_eq!((overview.at, overview.nodes.live), (START, 32));
         let costly = overview.findings.iter().filter(|finding| finding.lost_gpus > 1.0);
         assert!(costly.count() >= 3, "{:?}", overview.findings);
     }

@@ -76,7 +76,7 @@ use plugin_runner::RunningPlugin;
 use question_queue::QuestionQueues;
 pub use replay_control::{ReplayControl, ReplayProgress};
 use screens::view_of;
-use terminal::{InputEvent, TerminalInput, TerminalSession};
+use terminal::{InputEvent, TerminalInput, TerminalSession, next_input};
 use theme::Theme;
 pub use theme::{ColourDepth, GlyphSet, Palette};
 pub use user_config::ContextAddress;
@@ -468,14 +468,6 @@ impl ConsoleApp {
         };
         let outcome = update::apply_action(&mut self.state, ConsoleAction::Done(result));
         self.changed |= outcome.changed;
-    }
-}
-
-/// Waits for the next input event; without the terminal there is none.
-async fn next_input(input: &mut Option<TerminalInput>) -> InputEvent {
-    match input {
-        Some(input) => input.next().await,
-        None => std::future::pending().await,
     }
 }
 
