@@ -126,8 +126,8 @@ pub(crate) struct ConsoleState {
 pub(crate) struct ScreenCursors {
     /// Cursors of rows, by names that the screens choose.
     rows: BTreeMap<&'static str, RowCursor>,
-    /// Cursor in the network map: leaf and rail.
-    pub(crate) cell: (usize, usize),
+    /// Cursor in the network map: leaf and rail; none for the worst cell.
+    pub(crate) cell: Option<(usize, usize)>,
     /// Index of the graph that has the cursor on the screen of a device.
     pub(crate) graph: usize,
     /// Span of a graph in minutes; none for all that is kept.

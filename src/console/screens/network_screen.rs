@@ -96,7 +96,7 @@ impl ScreenView for NetworkScreen {
 
     fn handle_click(&self, state: &mut ConsoleState, target: ClickTarget) -> ScreenOutcome {
         let ClickTarget::Cell(leaf, rail) = target else { return ScreenOutcome::Unchanged };
-        let again = std::mem::replace(&mut state.cursors.cell, (leaf, rail)) == (leaf, rail);
+        let again = state.cursors.cell.replace((leaf, rail)) == Some((leaf, rail));
         if again { self.open_item(state) } else { ScreenOutcome::Ask }
     }
 
@@ -168,9 +168,7 @@ impl NetworkScreen {
         let label = rows.iter().map(names).max().unwrap_or(0).clamp(6, LEAF);
         let width = usize::from(area.width);
         let fits = (width.saturating_sub(label + 2) / CELL).max(1);
-        let (leaf, rail) = state.cursors.cell;
-        let leaf = leaf.min(rows.len().saturating_sub(1));
-        let rail = rail.min(fabric.rails.len().saturating_sub(1));
+        let (leaf, rail) = cursor_cell(state, fabric, &rows);
         let chosen = rows.get(leaf).and_then(|it| it.row.cells.get(rail).copied().flatten());
         let mut below = render_detail(fabric, chosen, width, theme);
         let asked = selected_cables(state);
@@ -238,16 +236,39 @@ const fn next_measure(measure: NetworkMeasure) -> NetworkMeasure {
 fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
     let by = cursor_rows::row_steps(state, intent);
     let Some(fabric) = state.data.fabric.as_deref() else { return ScreenOutcome::Unchanged };
-    let rows = compare_rows(fabric, state.measure).len();
-    let (row, rail) = &mut state.cursors.cell;
+    let rows = compare_rows(fabric, state.measure);
+    let (mut row, mut rail) = cursor_cell(state, fabric, &rows);
     let last = |count: usize| count.saturating_sub(1);
     match intent {
-        KeyIntent::Left => *rail = rail.saturating_sub(1),
-        KeyIntent::Right => *rail = (*rail + 1).min(last(fabric.rails.len())),
-        _ => *row = row.saturating_add_signed(by).min(last(rows)),
+        KeyIntent::Left => rail = rail.saturating_sub(1),
+        KeyIntent::Right => rail = (rail + 1).min(last(fabric.rails.len())),
+        _ => row = row.saturating_add_signed(by).min(last(rows.len())),
     }
+    state.cursors.cell = Some((row, rail));
     // Request the cables of the cell.
     ScreenOutcome::Ask
+}
+
+/// Returns the row and the rail under the cursor: until the user moves it, the first cell of the worst row that has a
+/// finding, a port that is down or a number that deviates.
+fn cursor_cell(
+    state: &ConsoleState,
+    fabric: &FabricMatrix,
+    rows: &[ComparedRow],
+) -> (usize, usize) {
+    let (row, rail) = state.cursors.cell.unwrap_or_else(|| {
+        let cells = &fabric.cells;
+        let first = rows.first();
+        let find = |is_bad: &dyn Fn(usize) -> bool| {
+            first?.row.cells.iter().position(|cell| cell.is_some_and(is_bad))
+        };
+        let rail = find(&|at| cells.finding.get(at).copied().flatten().is_some())
+            .or_else(|| find(&|at| cells.active.get(at) < cells.ports.get(at)))
+            .or_else(|| first?.deviates.iter().position(|deviates| *deviates));
+        (0, rail.unwrap_or(0))
+    });
+    let last = |count: usize| count.saturating_sub(1);
+    (row.min(last(rows.len())), rail.min(last(fabric.rails.len())))
 }
 
 /// Returns the question for the cables of the cell under the cursor.
@@ -258,8 +279,8 @@ pub(crate) fn selected_cables(state: &ConsoleState) -> Option<Question> {
 /// Returns the filter for the ports of the cell under the cursor.
 fn selected_filter(state: &ConsoleState) -> Option<String> {
     let fabric = state.data.fabric.as_deref()?;
-    let (row, rail) = state.cursors.cell;
     let rows = compare_rows(fabric, state.measure);
+    let (row, rail) = cursor_cell(state, fabric, &rows);
     let cell = rows.get(row)?.row.cells.get(rail).copied().flatten()?;
     let part = |field: &str, names: &[SanitizedText], at: u32| {
         let name = names.get(at as usize)?;
