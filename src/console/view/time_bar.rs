@@ -163,7 +163,7 @@ mod tests {
         assert!(all.ends_with("lost, last 7d"), "{all}");
         let columns: Vec<char> = all.chars().collect();
         let blank = columns[INDENT..].iter().take_while(|sign| **sign == ' ').count();
-        assert_eq!(blank, 15, "five days of seven are known: {all}");
+        assert_eq!(blank, 14, "of 52 columns 38 are known: {all}");
     }
 
     #[test]
