@@ -8,7 +8,7 @@ use std::{
 
 use gaunt_schema::{
     Batch, Delivery, Dialect, FindingKind, GpuState, RejectionCounts, SanitizedText, ScrapeFailure,
-    ScrapeTarget, ScrapedPage, TargetId, UnixMs,
+    ScrapeTarget, ScrapedPage, Severity, TargetId, UnixMs,
     text::{self, PageLimits},
 };
 use gaunt_sim::{GroundTruth, Scenario, SimFleet};
@@ -18,6 +18,7 @@ mod installation_coverage;
 mod loss_consistency;
 mod nearby_changes;
 mod peer_exchange;
+mod slow_periods;
 mod unknown_telemetry;
 
 use super::{Engine, EngineOptions};
@@ -53,7 +54,11 @@ impl EngineTestRun {
     }
 
     fn with_period(period: u64, scenario: &str, nodes: usize, seed: u64) -> Self {
-        let fleet = SimFleet::new(Scenario::from_name(scenario).unwrap(), nodes, seed, START);
+        Self::of_scenario(period, Scenario::from_name(scenario).unwrap(), nodes, seed)
+    }
+
+    fn of_scenario(period: u64, scenario: Scenario, nodes: usize, seed: u64) -> Self {
+        let fleet = SimFleet::new(scenario, nodes, seed, START);
         let options = EngineOptions {
             price_per_gpu_hour: Some(2.0),
             period: Duration::from_secs(period),

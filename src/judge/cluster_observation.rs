@@ -70,6 +70,8 @@ impl JudgeState {
             &self.hosts,
             &self.limits,
         );
+        let (pauses, limits) = (&self.pauses, &self.limits);
+        self.job_groups.mark_creeping(|group| pauses.creeps(group, limits));
         self.shares.observe_groups(cluster, &self.job_groups, &self.gpus, &self.limits);
         self.usual_pressure.observe_hosts(cluster, &mut self.hosts, &self.frozen, &self.limits);
         self.gangs.observe_groups(

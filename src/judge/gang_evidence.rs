@@ -153,10 +153,7 @@ impl GangEvidence {
                 continue;
             }
             job.in_pause = false;
-            // The pace of a job that does nothing is that of idle GPUs.
-            let is_idle =
-                group.utilization.is_some_and(|busy| busy < limits.utilization_idle_ratio);
-            if !group.is_progressing() || is_idle {
+            if !group.is_progressing() {
                 continue;
             }
             job.add_round(cluster, group, gpus, limits);

@@ -36,10 +36,11 @@ impl IdleRanks {
         let is_slower = job.is_slower(group, limits);
         let node_of = |row: &u32| Some(cluster.device_at(DeviceClass::Gpu, *row)?.node);
         let (now, gap) = (cluster.now(), cluster.freshness_window());
-        // A rank that does nothing at all has stopped, and is not slow.
+        // A rank that does nothing at all has stopped, and is not slow, unless its job goes on.
         let is_idle = |gpu: &GpuTracker| {
             let busy = gpu.averages.utilization_at(now, gap);
-            gpu.idler.is_likely() && busy.is_some_and(|busy| busy >= limits.standstill_ratio)
+            let works = |busy: f64| busy >= limits.standstill_ratio || group.creeps;
+            gpu.idler.is_likely() && busy.is_some_and(works)
         };
         let mut nodes: BTreeMap<NodeId, Vec<u32>> = BTreeMap::new();
         let mut counts: BTreeMap<NodeId, usize> = BTreeMap::new();

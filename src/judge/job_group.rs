@@ -51,6 +51,8 @@ pub(super) struct JobGroup {
     pub(super) traffic: Option<f64>,
     /// Whether it makes progress, however slowly.
     goes_on: bool,
+    /// Whether it does although it nearly stands still.
+    pub(super) creeps: bool,
     /// Whether it is below its baseline speed by enough to count as lost time.
     is_slowed: bool,
     /// Whether it is slower than its pace usually varies.
@@ -144,6 +146,14 @@ impl JobGroups {
     /// Returns all groups.
     pub(super) fn all_groups(&self) -> &[JobGroup] {
         &self.all
+    }
+
+    /// Marks the groups that nearly stand still and go on.
+    pub(super) fn mark_creeping(&mut self, creeps: impl Fn(&JobGroup) -> bool) {
+        for group in &mut self.all {
+            group.creeps = creeps(group);
+            group.goes_on |= group.creeps;
+        }
     }
 
     /// Sets which pace of each group is known better, and whether its slowdown confirms a fault.
@@ -271,6 +281,7 @@ impl JobGroup {
             pace,
             traffic: None,
             goes_on,
+            creeps: false,
             is_slowed: false,
             confirms_slowdown: false,
             may_pause: false,

@@ -28,6 +28,8 @@ pub(super) struct Pauses {
 struct Pause {
     began: UnixMs,
     seen: UnixMs,
+    /// The least traffic of the job meanwhile, relative to its baseline; infinite where that is not known.
+    least: f64,
 }
 
 /// A time at which a job nearly stands still.
@@ -47,6 +49,12 @@ struct Stops {
 
 /// A job below this share of its usual pace nearly stands still.
 const NEARLY_STILL: f64 = 0.25;
+
+/// A job whose traffic stays above this share of its baseline goes on; that of one that pauses falls to nothing.
+const CREEPING: f64 = 0.03;
+
+/// How many times as long as averages need to settle it must have done so.
+const LONG_PAUSES: f64 = 2.0;
 
 impl Stops {
     /// Adds an observation; returns whether it stands still again and again, before averages have recovered: it then has
@@ -94,7 +102,8 @@ impl Pauses {
             // At short intervals a pause is seen as it is.
             let is_rare = group.interval.is_slow(limits);
             if is_rare && pace.is_some_and(|pace| pace < NEARLY_STILL) {
-                let dip = Dip { pause: Pause { began: now, seen: now }, is_still: false };
+                let pause = Pause { began: now, seen: now, least: f64::INFINITY };
+                let dip = Dip { pause, is_still: false };
                 let dip = self.dips.entry(group.group_key()).or_insert(dip);
                 dip.pause.seen = now;
                 dip.is_still |= pace.is_some_and(|pace| pace < limits.standstill_ratio);
@@ -125,12 +134,14 @@ impl Pauses {
             if !pauses {
                 continue;
             }
-            let pause = self.of.entry(key).or_insert(Pause { began: now, seen: now });
+            let begins = Pause { began: now, seen: now, least: f64::INFINITY };
+            let pause = self.of.entry(key).or_insert(begins);
             let gap = now.duration_since(pause.seen).as_secs_f64();
             if gap > limits.pause_seconds + 2.0 * cluster.scrape_period().as_secs_f64() {
-                pause.began = now;
+                *pause = begins;
             }
             pause.seen = now;
+            pause.least = pause.least.min(group.traffic.unwrap_or_default());
         }
     }
 
@@ -142,7 +153,16 @@ impl Pauses {
 
     fn pause_of(&self, group: &JobGroup, now: UnixMs, limits: &Thresholds) -> Option<&Pause> {
         let pause = (!self.of.is_empty()).then(|| self.of.get(&group.group_key())).flatten();
-        pause.filter(|pause| now.duration_since(pause.began).as_secs_f64() < limits.idle_seconds)
+        pause.filter(|pause| {
+            now.duration_since(pause.began).as_secs_f64() < limits.idle_seconds
+                && !pause.creeps(limits)
+        })
+    }
+
+    /// Whether a job that nearly stands still is slow and does not pause: it has gone on sending for longer than a pause
+    /// lasts.
+    pub(super) fn creeps(&self, group: &JobGroup, limits: &Thresholds) -> bool {
+        self.of.get(&group.group_key()).is_some_and(|pause| pause.creeps(limits))
     }
 
     /// Whether a job pauses, nearly stands still, or did so a moment ago, so that averages of its work still contain it.
@@ -183,6 +203,11 @@ impl Pauses {
 }
 
 impl Pause {
+    fn creeps(&self, limits: &Thresholds) -> bool {
+        let lasted = self.seen.duration_since(self.began).as_secs_f64();
+        lasted >= LONG_PAUSES * limits.pause_settle_seconds && self.least >= CREEPING
+    }
+
     /// Whether averages still contain it.
     fn is_averaged(&self, group: &JobGroup, now: UnixMs, limits: &Thresholds) -> bool {
         now.duration_since(self.seen).as_secs_f64() <= averaged_seconds(group, limits)
