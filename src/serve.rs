@@ -1,12 +1,6 @@
 //! HTTP server of the aggregator: answers questions through an answer source like every other client.
 
-use std::{
-    io,
-    net::SocketAddr,
-    path::Path,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -17,7 +11,7 @@ use gaunt_node::{
     connection_admission::{ConnectionAdmission, ConnectionLimits, ConnectionPermit},
     host_check::HostNames,
     server_connection::serve_connection,
-    server_stream::{ServerStream, open_stream},
+    server_stream::{ConnectionStream, NetworkStream, ServerStream, open_stream},
     web_access::WebAccess,
 };
 use gaunt_schema::{SanitizedText, UnixMs};
@@ -29,9 +23,9 @@ use hyper::{
 use hyper_util::service::TowerToHyperService;
 use tokio::{
     net::TcpListener,
-    sync::watch,
+    sync::{mpsc, watch},
     task::JoinSet,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::answer_source::AnswerSource;
@@ -105,9 +99,36 @@ pub enum ServeError {
     },
 }
 
+/// Source of connections.
+enum ConnectionListener {
+    /// A bound address.
+    Tcp(TcpListener),
+    /// A simulation.
+    Simulated(ConnectionReceiver),
+}
+
+/// Connections of a simulation with the addresses of their clients.
+pub type ConnectionReceiver = mpsc::Receiver<(Box<dyn NetworkStream>, SocketAddr)>;
+
+impl ConnectionListener {
+    /// The next connection; pending for ever once a simulation has no more.
+    async fn accept(&mut self) -> io::Result<(ConnectionStream, SocketAddr)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                Ok((ConnectionStream::Left(stream), peer))
+            }
+            Self::Simulated(connections) => match connections.recv().await {
+                Some((stream, peer)) => Ok((ConnectionStream::Right(stream), peer)),
+                None => std::future::pending().await,
+            },
+        }
+    }
+}
+
 /// A server that is bound and does not answer yet.
 pub struct AggregatorServer {
-    listener: TcpListener,
+    listener: ConnectionListener,
     names: HostNames,
     roles: AccessRoles,
     access: Option<Arc<WebAccess>>,
@@ -131,7 +152,16 @@ impl AggregatorServer {
                 _ => error.to_string(),
             },
         })?;
-        Ok(Self {
+        Ok(Self::with_listener(ConnectionListener::Tcp(listener)))
+    }
+
+    /// A server for the connections of a simulation.
+    pub fn on_simulated(connections: ConnectionReceiver) -> Self {
+        Self::with_listener(ConnectionListener::Simulated(connections))
+    }
+
+    fn with_listener(listener: ConnectionListener) -> Self {
+        Self {
             listener,
             names: host_names(&[]),
             roles: AccessRoles::new(watch::channel(Arc::default()).1),
@@ -142,7 +172,7 @@ impl AggregatorServer {
             peers: None,
             receive: None,
             limits: LIMITS,
-        })
+        }
     }
 
     /// Sets who may do what: always the newest of these options.
@@ -200,11 +230,14 @@ impl AggregatorServer {
 
     /// The bound address, with the port that the system chose if none was given.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        match &self.listener {
+            ConnectionListener::Tcp(listener) => listener.local_addr(),
+            ConnectionListener::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// Answers until `stop` ends, then lets open requests finish.
-    pub async fn run(self, source: AnswerSource, stop: impl Future<Output = ()>) {
+    pub async fn run(mut self, source: AnswerSource, stop: impl Future<Output = ()>) {
         let mut admission = ConnectionAdmission::new(self.limits);
         let (stopping, stopped) = watch::channel(false);
         let hub = StreamHub::new(source.clone(), stopped.clone());
