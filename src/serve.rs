@@ -14,7 +14,7 @@ use gaunt_node::{
     server_stream::{ConnectionStream, NetworkStream, ServerStream, open_stream},
     web_access::WebAccess,
 };
-use gaunt_schema::{SanitizedText, UnixMs};
+use gaunt_schema::SanitizedText;
 use hyper::{
     Request,
     body::Incoming,
@@ -29,6 +29,7 @@ use tokio::{
 };
 
 use crate::answer_source::AnswerSource;
+use gaunt_api::peer_exchange::AggregatorProcess;
 use gaunt_engine::EngineHandle;
 use gaunt_series::WriteReceiver;
 use gaunt_store::{StoreStatus, StoreWriter};
@@ -210,10 +211,15 @@ impl AggregatorServer {
         Self { store: Some(store), ..self }
     }
 
-    /// Answers the other aggregators of this cluster from this engine, which started at this time.
+    /// Answers the other aggregators of this cluster from this engine, in this process.
     #[must_use]
-    pub fn with_peers(self, engine: EngineHandle, cluster: SanitizedText, started: UnixMs) -> Self {
-        Self { peers: Some(PeerService::new(engine, cluster, started)), ..self }
+    pub fn with_peers(
+        self,
+        engine: EngineHandle,
+        cluster: SanitizedText,
+        process: AggregatorProcess,
+    ) -> Self {
+        Self { peers: Some(PeerService::new(engine, cluster, process)), ..self }
     }
 
     /// Passes on what senders with the role `write` send.
