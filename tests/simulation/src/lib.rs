@@ -12,6 +12,10 @@ use gaunt_schema::UnixMs;
 use tokio::time::sleep;
 
 mod console_user;
+#[cfg(test)]
+mod cost_oracle;
+#[cfg(test)]
+mod counting_allocator;
 mod deliberate_bug;
 mod invariants;
 mod seeded_random;
