@@ -127,7 +127,7 @@ pub fn run_served_seed_with_bug(seed: u64, bug: Option<DeliberateBug>) -> Served
 
 impl ServedRun {
     fn new(seed: u64, bug: Option<DeliberateBug>) -> io::Result<Self> {
-        let mut random = SeededRandom::new(seed ^ 0x5e47ed);
+        let mut random = SeededRandom::new(seed ^ 0x005e_47ed);
         let folder = tempfile::Builder::new().prefix("gaunt-pair").tempdir()?;
         std::fs::write(token_file(folder.path()), "a-token-of-a-simulated-pair")?;
         std::fs::set_permissions(
@@ -258,12 +258,13 @@ impl ServedRun {
         if is_faulty && !self.user.is_acting() && self.random.once_in(30) {
             self.act().await;
         }
-        if second % GROUP_INTERVAL == 0 {
+        if second.is_multiple_of(GROUP_INTERVAL) {
             let news = self.alertmanager.notify_groups();
             self.log.extend(news.into_iter().map(|what| format!("{second} s: {what}")));
         }
         let mut broken = self.user.take_broken();
         broken.extend(self.alertmanager.take_broken());
+        broken.extend(self.hosts.iter().filter_map(ServedHost::check_peer_alerts));
         let PairLinks { peers, alerts, console } = &self.links;
         let open = peers.iter().chain(alerts).chain(console).map(SimulatedLink::open_count).max();
         if open.is_some_and(|open| open > MAX_CONNECTIONS) {
@@ -429,6 +430,13 @@ impl ServedHost {
             ServedProcess::Running(process) => Some(process.findings().await),
             ServedProcess::Down(_) | ServedProcess::Starting(_) => None,
         }
+    }
+
+    /// Checks that what is known of the peer's alerts is of the past, by the clock of the engine.
+    fn check_peer_alerts(&self) -> Option<String> {
+        let ServedProcess::Running(process) = &self.process else { return None };
+        let (asked_at, now) = (process.at_peers.borrow().asked_at, self.around.network.now());
+        (asked_at > now).then(|| format!("the peer was asked at {asked_at:?}, it is {now:?}"))
     }
 
     /// Starts the process if it is time; returns what does not hold.

@@ -137,8 +137,8 @@ async fn read_more(stream: &mut Box<dyn NetworkStream>, received: &mut Vec<u8>) 
 
 fn content_length(head: &str) -> usize {
     let lines = head.lines().filter_map(|line| line.split_once(':'));
-    let length = lines.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-    length.filter_map(|(_, value)| value.trim().parse().ok()).next().unwrap_or(0)
+    let mut length = lines.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    length.find_map(|(_, value)| value.trim().parse().ok()).unwrap_or(0)
 }
 
 impl AlertmanagerState {
