@@ -43,7 +43,7 @@ mod log_filter;
 pub mod metrics_command;
 mod own_certificates;
 mod past_deliveries;
-mod peer_connection;
+pub mod peer_connection;
 pub mod persist_task;
 mod progress_line;
 mod ready_notice;

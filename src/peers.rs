@@ -12,7 +12,10 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use gaunt_api::{PeerAction, PeerLine, PeerState, peer_exchange::PeerAlertSet};
+use gaunt_api::{
+    PeerAction, PeerLine, PeerState,
+    peer_exchange::{AggregatorProcess, PeerAlertSet},
+};
 use gaunt_engine::{EngineHandle, PeerSnapshot};
 use gaunt_scrape::ServerAccess;
 
@@ -91,15 +94,18 @@ pub struct PeerGroup {
 }
 
 impl PeerGroup {
-    /// Reads the credentials. `started` is the start of this aggregator.
-    pub async fn open(options: &PeerOptions, started: UnixMs) -> Result<Self, PeerError> {
+    /// Reads the credentials. `process` is that of this aggregator.
+    pub async fn open(
+        options: &PeerOptions,
+        process: AggregatorProcess,
+    ) -> Result<Self, PeerError> {
         check_peers(options)?;
         let mut tasks = JoinSet::new();
         let credentials = options.access.clone().watch_credentials(&mut tasks).await;
         let clients = options
             .urls
             .iter()
-            .map(|url| PeerClient::new(url, credentials.clone(), options.cluster.clone(), started));
+            .map(|url| PeerClient::new(url, credentials.clone(), options.cluster.clone(), process));
         Ok(Self { clients: clients.collect::<Result<_, _>>()?, tasks })
     }
 

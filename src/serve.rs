@@ -1,12 +1,6 @@
 //! HTTP server of the aggregator: answers questions through an answer source like every other client.
 
-use std::{
-    io,
-    net::SocketAddr,
-    path::Path,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -17,10 +11,10 @@ use gaunt_node::{
     connection_admission::{ConnectionAdmission, ConnectionLimits, ConnectionPermit},
     host_check::HostNames,
     server_connection::serve_connection,
-    server_stream::{ServerStream, open_stream},
+    server_stream::{ConnectionStream, NetworkStream, ServerStream, open_stream},
     web_access::WebAccess,
 };
-use gaunt_schema::{SanitizedText, UnixMs};
+use gaunt_schema::SanitizedText;
 use hyper::{
     Request,
     body::Incoming,
@@ -29,12 +23,13 @@ use hyper::{
 use hyper_util::service::TowerToHyperService;
 use tokio::{
     net::TcpListener,
-    sync::watch,
+    sync::{mpsc, watch},
     task::JoinSet,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::answer_source::AnswerSource;
+use gaunt_api::peer_exchange::AggregatorProcess;
 use gaunt_engine::EngineHandle;
 use gaunt_series::WriteReceiver;
 use gaunt_store::{StoreStatus, StoreWriter};
@@ -105,9 +100,36 @@ pub enum ServeError {
     },
 }
 
+/// Source of connections.
+enum ConnectionListener {
+    /// A bound address.
+    Tcp(TcpListener),
+    /// A simulation.
+    Simulated(ConnectionReceiver),
+}
+
+/// Connections of a simulation with the addresses of their clients.
+pub type ConnectionReceiver = mpsc::Receiver<(Box<dyn NetworkStream>, SocketAddr)>;
+
+impl ConnectionListener {
+    /// The next connection; pending for ever once a simulation has no more.
+    async fn accept(&mut self) -> io::Result<(ConnectionStream, SocketAddr)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                Ok((ConnectionStream::Left(stream), peer))
+            }
+            Self::Simulated(connections) => match connections.recv().await {
+                Some((stream, peer)) => Ok((ConnectionStream::Right(stream), peer)),
+                None => std::future::pending().await,
+            },
+        }
+    }
+}
+
 /// A server that is bound and does not answer yet.
 pub struct AggregatorServer {
-    listener: TcpListener,
+    listener: ConnectionListener,
     names: HostNames,
     roles: AccessRoles,
     access: Option<Arc<WebAccess>>,
@@ -131,7 +153,16 @@ impl AggregatorServer {
                 _ => error.to_string(),
             },
         })?;
-        Ok(Self {
+        Ok(Self::with_listener(ConnectionListener::Tcp(listener)))
+    }
+
+    /// A server for the connections of a simulation.
+    pub fn on_simulated(connections: ConnectionReceiver) -> Self {
+        Self::with_listener(ConnectionListener::Simulated(connections))
+    }
+
+    fn with_listener(listener: ConnectionListener) -> Self {
+        Self {
             listener,
             names: host_names(&[]),
             roles: AccessRoles::new(watch::channel(Arc::default()).1),
@@ -142,7 +173,7 @@ impl AggregatorServer {
             peers: None,
             receive: None,
             limits: LIMITS,
-        })
+        }
     }
 
     /// Sets who may do what: always the newest of these options.
@@ -180,10 +211,15 @@ impl AggregatorServer {
         Self { store: Some(store), ..self }
     }
 
-    /// Answers the other aggregators of this cluster from this engine, which started at this time.
+    /// Answers the other aggregators of this cluster from this engine, in this process.
     #[must_use]
-    pub fn with_peers(self, engine: EngineHandle, cluster: SanitizedText, started: UnixMs) -> Self {
-        Self { peers: Some(PeerService::new(engine, cluster, started)), ..self }
+    pub fn with_peers(
+        self,
+        engine: EngineHandle,
+        cluster: SanitizedText,
+        process: AggregatorProcess,
+    ) -> Self {
+        Self { peers: Some(PeerService::new(engine, cluster, process)), ..self }
     }
 
     /// Passes on what senders with the role `write` send.
@@ -200,11 +236,14 @@ impl AggregatorServer {
 
     /// The bound address, with the port that the system chose if none was given.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        match &self.listener {
+            ConnectionListener::Tcp(listener) => listener.local_addr(),
+            ConnectionListener::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// Answers until `stop` ends, then lets open requests finish.
-    pub async fn run(self, source: AnswerSource, stop: impl Future<Output = ()>) {
+    pub async fn run(mut self, source: AnswerSource, stop: impl Future<Output = ()>) {
         let mut admission = ConnectionAdmission::new(self.limits);
         let (stopping, stopped) = watch::channel(false);
         let hub = StreamHub::new(source.clone(), stopped.clone());

@@ -72,9 +72,22 @@ impl AggregatorClient {
         ca_file: Option<&Path>,
     ) -> Result<Self, AggregatorError> {
         let single = address.split(',').map(str::trim).filter(|single| !single.is_empty());
-        let connect = |single| AggregatorConnection::new(single, ca_file);
-        let connections: Result<Vec<_>, _> = single.map(connect).collect();
-        let connections = connections?;
+        let connect = |single| AggregatorConnection::new(single, ca_file, None);
+        Self::of_connections(address, single.map(connect).collect::<Result<_, _>>()?)
+    }
+
+    /// The same for aggregators that are reached through Unix sockets, in a simulation.
+    pub fn through_sockets(members: &[(&str, &Path)]) -> Result<Self, AggregatorError> {
+        let connections = members
+            .iter()
+            .map(|(address, socket)| AggregatorConnection::new(address, None, Some(socket)));
+        Self::of_connections("", connections.collect::<Result<_, _>>()?)
+    }
+
+    fn of_connections(
+        address: &str,
+        connections: Vec<AggregatorConnection>,
+    ) -> Result<Self, AggregatorError> {
         if connections.is_empty() || connections.len() > MAX_AGGREGATORS {
             return Err(AggregatorError::Address(address.to_owned()));
         }

@@ -111,8 +111,12 @@ const SEARCHED: usize = 1 << 20;
 
 impl AggregatorConnection {
     /// Parses `address`: `http://10.0.0.5:9771`, or only `10.0.0.5:9771`. With a file of CA certificates, these alone are
-    /// trusted instead of the system's.
-    pub(super) fn new(address: &str, ca_file: Option<&Path>) -> Result<Self, AggregatorError> {
+    /// trusted instead of the system's. A socket takes the place of TCP, in a simulation.
+    pub(super) fn new(
+        address: &str,
+        ca_file: Option<&Path>,
+        socket: Option<&Path>,
+    ) -> Result<Self, AggregatorError> {
         let bad_address = || AggregatorError::Address(address.to_owned());
         let full =
             if address.contains("://") { address.into() } else { format!("http://{address}") };
@@ -131,9 +135,12 @@ impl AggregatorConnection {
             .connect_timeout(DEADLINE)
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
-            .tls_backend_preconfigured(tls?)
-            .build()
-            .map_err(|_| bad_address())?;
+            .tls_backend_preconfigured(tls?);
+        let client = match socket {
+            Some(socket) => client.unix_socket(socket),
+            None => client,
+        };
+        let client = client.build().map_err(|_| bad_address())?;
         let display_address = base.as_str().trim_start_matches("http://").trim_end_matches('/');
         Ok(Self { client, address: display_address.into(), base, token: None })
     }

@@ -3,17 +3,14 @@
 //! A question is answered at once from the last update. A stream that was not used for a while is closed; one that
 //! breaks is resumed where it ended, and meanwhile the answer is the error.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, time::Duration};
 
 use reqwest::{Response, StatusCode};
 use serde_json::Value;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::AbortHandle,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use super::{

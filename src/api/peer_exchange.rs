@@ -1,6 +1,10 @@
 //! Peer exchange: what equal aggregators of one cluster send each other, and the state of each peer.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    sync::Arc,
+};
 
 use gaunt_schema::{Finding, SanitizedText, Severity, UnixMs};
 use serde::{Deserialize, Serialize};
@@ -117,6 +121,22 @@ pub struct PeerReply {
     pub started: UnixMs,
 }
 
+/// A process of an aggregator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AggregatorProcess {
+    /// When it started.
+    pub started: UnixMs,
+    /// A random number: two aggregators may start in the same millisecond.
+    pub nonce: u64,
+}
+
+impl AggregatorProcess {
+    /// A process that starts at this time.
+    pub fn new(started: UnixMs) -> Self {
+        Self { started, nonce: RandomState::new().build_hasher().finish() }
+    }
+}
+
 /// The status of an aggregator for its peers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -125,6 +145,9 @@ pub struct PeerStatus {
     pub cluster: SanitizedText,
     /// When it started: another time means that it may have forgotten what it was sent.
     pub started: UnixMs,
+    /// Random number of this process; 0 from a version without it.
+    #[serde(default)]
+    pub nonce: u64,
     /// The open alerts that it posts to Alertmanager: id and severity of each finding.
     #[serde(default)]
     pub posted: Vec<SanitizedText>,

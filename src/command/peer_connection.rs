@@ -3,19 +3,21 @@
 use gaunt_schema::UnixMs;
 use tokio::{sync::watch, task::JoinSet};
 
-use super::persist_task;
 use crate::peers::{PeerError, PeerGroup, PeerOptions, PeerView};
-use gaunt_api::{PeerLine, peer_exchange::PeerAlertSet};
+use gaunt_api::{
+    PeerLine,
+    peer_exchange::{AggregatorProcess, PeerAlertSet},
+};
 use gaunt_engine::{
     Engine, EngineHandle, EngineOptions, PeerSnapshot, PersistedState, state_store::StateStore,
 };
 
 /// The peers of this aggregator, if it has any.
-pub(super) struct PeerConnection {
-    /// When this aggregator started.
-    pub(super) started: UnixMs,
+pub struct PeerConnection {
+    /// This process of the aggregator.
+    pub process: AggregatorProcess,
     /// Whether a peer's history was taken over.
-    pub(super) has_history: bool,
+    pub has_history: bool,
     group: Option<PeerGroup>,
     view: watch::Sender<PeerView>,
     lines: watch::Sender<Vec<PeerLine>>,
@@ -23,11 +25,11 @@ pub(super) struct PeerConnection {
 }
 
 impl PeerConnection {
-    /// Reads the credentials for the peers.
-    pub(super) async fn open(options: Option<&PeerOptions>) -> Result<Self, PeerError> {
-        let started = persist_task::wall_clock_now();
+    /// Reads the credentials for the peers of an aggregator that starts at this time.
+    pub async fn open(options: Option<&PeerOptions>, started: UnixMs) -> Result<Self, PeerError> {
+        let process = AggregatorProcess::new(started);
         let group = match options {
-            Some(options) => Some(PeerGroup::open(options, started).await?),
+            Some(options) => Some(PeerGroup::open(options, process).await?),
             None => None,
         };
         let lines = watch::Sender::default();
@@ -37,7 +39,7 @@ impl PeerConnection {
         };
         let posted = watch::Sender::new(posted);
         Ok(Self {
-            started,
+            process,
             has_history: false,
             group,
             view: watch::Sender::default(),
@@ -47,18 +49,18 @@ impl PeerConnection {
     }
 
     /// The state of the peers, if there are any.
-    pub(super) fn watch_lines(&self) -> Option<watch::Receiver<Vec<PeerLine>>> {
+    pub fn watch_lines(&self) -> Option<watch::Receiver<Vec<PeerLine>>> {
         self.group.as_ref().map(|_| self.lines.subscribe())
     }
 
     /// The alerts that peers post.
-    pub(super) fn watch_posted(&self) -> watch::Receiver<PeerAlertSet> {
+    pub fn watch_posted(&self) -> watch::Receiver<PeerAlertSet> {
         self.posted.subscribe()
     }
 
     /// An engine that continues from the loaded state and from what a peer knows better, with the peer's history. A peer
     /// that does not answer delays it by a second.
-    pub(super) async fn start_engine(
+    pub async fn start_engine(
         &mut self,
         loaded: Option<(StateStore, PersistedState)>,
         options: EngineOptions,
@@ -89,7 +91,7 @@ impl PeerConnection {
     }
 
     fn join_snapshot(&self, state: PersistedState, snapshot: PeerSnapshot) -> PersistedState {
-        match state.clone().join_peer(snapshot, self.started) {
+        match state.clone().join_peer(snapshot, self.process.started) {
             Ok((joined, takeover)) => {
                 let (findings, actions) = (takeover.open_findings, takeover.actions);
                 let baselines = takeover.baselines;
@@ -104,7 +106,7 @@ impl PeerConnection {
     }
 
     /// Starts to pass on the actions of this engine. Dropping the tasks ends that.
-    pub(super) fn start_passing(self, engine: &EngineHandle) -> JoinSet<()> {
+    pub fn start_passing(self, engine: &EngineHandle) -> JoinSet<()> {
         let Some(group) = self.group else { return JoinSet::new() };
         let view = self.view.subscribe();
         let mut tasks = group.start_passing(engine, self.view);

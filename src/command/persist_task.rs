@@ -35,7 +35,7 @@ const REMOVED_DAYS: i64 = 400;
 const LAST: Duration = Duration::from_secs(5);
 
 /// The task that persists the engine's state.
-pub(super) struct PersistTask {
+pub struct PersistTask {
     flush_sender: mpsc::Sender<FlushRequest>,
     task: JoinHandle<()>,
 }
@@ -118,10 +118,7 @@ fn load_part<T: DeserializeOwned + Default>(
 impl PersistTask {
     /// Starts to persist the engine's state; actions sent by the returned handle are persisted before they are
     /// answered.
-    pub(super) fn start_persisting(
-        store: StateStore,
-        engine: &EngineHandle,
-    ) -> (Self, EngineHandle) {
+    pub fn start_persisting(store: StateStore, engine: &EngineHandle) -> (Self, EngineHandle) {
         let (flush_sender, requests) = mpsc::channel(16);
         let handle = engine.with_flush_sender(flush_sender.clone());
         let task = tokio::spawn(run_persist_loop(store, engine.clone(), requests));
@@ -129,7 +126,7 @@ impl PersistTask {
     }
 
     /// Writes a last time, and ends.
-    pub(super) async fn finish_persisting(self) {
+    pub async fn finish_persisting(self) {
         let (reply, done) = oneshot::channel();
         let final_write = async {
             let sent = self.flush_sender.send(reply).await;

@@ -84,7 +84,8 @@ pub async fn run(
     scraping.engine.certificates = Some(own_certificates.start_watching(&mut own_tasks));
     let (store_lines, store_line) = watch::channel(None);
     scraping.engine.store = serve_options.store.is_some().then_some(store_line);
-    let mut pair = PeerConnection::open(serve_options.peers.as_ref()).await?;
+    let mut pair =
+        PeerConnection::open(serve_options.peers.as_ref(), persist_task::wall_clock_now()).await?;
     scraping.engine.peers = pair.watch_lines();
     let cluster = scraping.engine.cluster.clone();
     // A Prometheus that is read instead of targets has the past itself.
@@ -97,7 +98,7 @@ pub async fn run(
         let (started, persisted) = PersistTask::start_persisting(store, &engine);
         (persisting, engine) = (Some(started), persisted);
     }
-    let server = open_receiver(server, &feed).with_peers(engine.clone(), cluster, pair.started);
+    let server = open_receiver(server, &feed).with_peers(engine.clone(), cluster, pair.process);
     let may_restore = may_restore.filter(|_| !pair.has_history);
     if let (Some(options), Some(store)) = (may_restore, &serve_options.store) {
         stored_history::start_restoring(store, options, &engine, &mut own_tasks);

@@ -72,6 +72,7 @@ impl Disk for SystemDisk {
     }
 
     fn append_file(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        // Opening it again costs 3 µs of a processor; a recording has a block a second, or one for each MiB.
         private_files::open_end(path)?.write_all(bytes)
     }
 

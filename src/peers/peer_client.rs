@@ -10,7 +10,7 @@ use tokio::{sync::watch, task::spawn_blocking};
 use super::PeerError;
 use gaunt_api::{
     API, PeerAction, PeerReply, PeerStatus,
-    peer_exchange::{PEER_ACTION_PATH, PEER_PATH, PEER_STATE_PATH},
+    peer_exchange::{AggregatorProcess, PEER_ACTION_PATH, PEER_PATH, PEER_STATE_PATH},
 };
 use gaunt_engine::{MAX_PEER_SNAPSHOT, PeerSnapshot};
 use gaunt_scrape::{CredentialState, HttpClient};
@@ -30,8 +30,8 @@ pub(super) struct PeerClient {
     address: SanitizedText,
     /// Name of the cluster here.
     cluster: SanitizedText,
-    /// Start of this aggregator, by which it recognises itself.
-    started: UnixMs,
+    /// This process, by which it recognises itself.
+    process: AggregatorProcess,
     client: HttpClient,
 }
 
@@ -59,11 +59,11 @@ impl PeerClient {
         address: &str,
         credentials: watch::Receiver<CredentialState>,
         cluster: SanitizedText,
-        started: UnixMs,
+        process: AggregatorProcess,
     ) -> Result<Self, PeerError> {
         let (base, address) = (parse_peer_url(address)?, SanitizedText::new(address));
         let client = HttpClient::new(credentials, HeaderMap::new(), Some(DEADLINE));
-        Ok(Self { base, address, cluster, started, client })
+        Ok(Self { base, address, cluster, process, client })
     }
 
     /// The address for display.
@@ -75,7 +75,9 @@ impl PeerClient {
     pub(super) async fn fetch_status(&mut self) -> Result<Option<PeerStatus>, String> {
         let request = self.build_request(PEER_PATH, Client::get)?;
         let status: PeerStatus = parse_answer(&send(request, MAX_ANSWER).await?)?;
-        if status.started == self.started && status.cluster == self.cluster {
+        let AggregatorProcess { started, nonce } = self.process;
+        let is_own = (status.started, status.nonce) == (started, nonce);
+        if is_own && status.cluster == self.cluster {
             return Ok(None);
         }
         if status.cluster != self.cluster {

@@ -59,7 +59,7 @@ pub(super) fn split_items(list: &str) -> Result<Vec<HostListItem<'_>>, HostListE
                 return Err(error_at(list, position, NEVER_OPENED));
             }
             (c, None) if c == ',' || c.is_whitespace() => {
-                items.push((start, &list[start..position]));
+                push_item(&mut items, start, &list[start..position]);
                 start = position + c.len_utf8();
             }
             _ => {}
@@ -68,9 +68,15 @@ pub(super) fn split_items(list: &str) -> Result<Vec<HostListItem<'_>>, HostListE
     if let Some(position) = open {
         return Err(error_at(list, position, NEVER_CLOSED));
     }
-    items.push((start, &list[start..]));
-    items.retain(|(_, text)| !text.is_empty());
+    push_item(&mut items, start, &list[start..]);
     Ok(items)
+}
+
+/// Adds an item, unless it is empty: a list may be nothing but commas.
+fn push_item<'a>(items: &mut Vec<HostListItem<'a>>, start: usize, text: &'a str) {
+    if !text.is_empty() {
+        items.push((start, text));
+    }
 }
 
 /// One part of a name: literal text, or a number range.

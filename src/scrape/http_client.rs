@@ -50,6 +50,10 @@ impl HttpClient {
             .no_proxy()
             .tls_backend_preconfigured(credentials.tls_config().clone())
             .default_headers(headers);
+        let client = match &credentials.socket {
+            Some(socket) => client.unix_socket(socket.as_path()),
+            None => client,
+        };
         let client = self.deadline.into_iter().fold(client, ClientBuilder::timeout);
         client.build().map_err(|error| {
             format!("cannot create an HTTP client: {}", plain_error::network(&error))

@@ -35,6 +35,8 @@ pub struct ServerAccess {
     pub tls: TlsOptions,
     /// The HTTP credentials.
     pub credentials: Option<HttpCredentials>,
+    /// A Unix socket that takes the place of TCP for the API of a server, in a simulation.
+    pub socket: Option<PathBuf>,
 }
 
 /// HTTP credentials for a target.
@@ -58,6 +60,8 @@ pub struct LoadedCredentials {
     pub authorization: Option<HeaderValue>,
     connector: TlsConnector,
     server_name: Option<ServerName<'static>>,
+    /// As in the access.
+    pub(super) socket: Option<PathBuf>,
 }
 
 impl fmt::Debug for LoadedCredentials {
@@ -104,7 +108,8 @@ impl ServerAccess {
                 "server_name is not a valid certificate name".to_owned()
             },
         })?;
-        Ok(LoadedCredentials { authorization, connector, server_name })
+        let socket = self.socket.clone();
+        Ok(LoadedCredentials { authorization, connector, server_name, socket })
     }
 
     fn credential_files(&self) -> Vec<PathBuf> {
@@ -250,6 +255,7 @@ mod tests {
         let access = ServerAccess {
             credentials: Some(HttpCredentials::Bearer(file.path().to_path_buf())),
             tls: TlsOptions { insecure: true, ..TlsOptions::default() },
+            socket: None,
         };
         let credentials = access.read_credentials().unwrap();
         assert_eq!(credentials.authorization.as_ref().unwrap(), "Bearer hunter2");

@@ -6,12 +6,13 @@ use axum::{
     http::header::{CONTENT_TYPE, HeaderName},
     response::{IntoResponse, Response},
 };
-use gaunt_schema::{SanitizedText, UnixMs};
+use gaunt_schema::SanitizedText;
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use super::api_responses::busy_response;
 use gaunt_api::{
-    Answer, PeerAction, PeerReply, PeerStatus, Question, peer_exchange::posted_alerts,
+    Answer, PeerAction, PeerReply, PeerStatus, Question,
+    peer_exchange::{AggregatorProcess, posted_alerts},
 };
 use gaunt_engine::{EngineHandle, EngineStopped, MAX_PEER_PAST, PeerSnapshot};
 
@@ -23,14 +24,18 @@ const PACKED_AT_ONCE: usize = 1;
 pub(super) struct PeerService {
     engine: EngineHandle,
     cluster: SanitizedText,
-    started: UnixMs,
+    process: AggregatorProcess,
     packing: Arc<Semaphore>,
 }
 
 impl PeerService {
-    /// A service of an aggregator of this cluster that started at this time.
-    pub(super) fn new(engine: EngineHandle, cluster: SanitizedText, started: UnixMs) -> Self {
-        Self { engine, cluster, started, packing: Arc::new(Semaphore::new(PACKED_AT_ONCE)) }
+    /// A service of an aggregator of this cluster, in this process of it.
+    pub(super) fn new(
+        engine: EngineHandle,
+        cluster: SanitizedText,
+        process: AggregatorProcess,
+    ) -> Self {
+        Self { engine, cluster, process, packing: Arc::new(Semaphore::new(PACKED_AT_ONCE)) }
     }
 
     /// The status, with the alerts that this aggregator posts.
@@ -42,7 +47,8 @@ impl PeerService {
         {
             posted = posted_alerts(&open.findings);
         }
-        Ok(PeerStatus { cluster: self.cluster.clone(), started: self.started, posted })
+        let AggregatorProcess { started, nonce } = self.process;
+        Ok(PeerStatus { cluster: self.cluster.clone(), started, nonce, posted })
     }
 
     /// Findings, actions, baselines and history as they are now.
@@ -76,6 +82,6 @@ impl PeerService {
         action: PeerAction,
     ) -> Result<PeerReply, EngineStopped> {
         let outcome = self.engine.send_peer_action(action).await?;
-        Ok(PeerReply { outcome, started: self.started })
+        Ok(PeerReply { outcome, started: self.process.started })
     }
 }

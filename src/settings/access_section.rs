@@ -77,5 +77,6 @@ pub(super) fn of(
             insecure: tls.insecure,
         },
         credentials: bearer.or(basic),
+        socket: None,
     }
 }

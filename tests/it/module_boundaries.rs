@@ -91,13 +91,14 @@ const SAFE_DECODING: &[&str] = &[
 /// Calls that decode JSON without sanitizing its texts.
 const DECODING: &[&str] = &["serde_json::from_s", "serde_json::from_reader", ".json()", ".text()"];
 
-/// The FFI bindings: the only files that may contain `unsafe`.
+/// The FFI bindings, and the allocator of tests: the only files that may contain `unsafe`.
 const FFI_FILES: &[&str] = &[
     "exporters/node/src/ethtool.rs",
     "exporters/node/src/nvml/nvml_ffi.rs",
     "exporters/probe/src/cuda/cuda_ffi.rs",
     "exporters/probe/src/nccl_ffi.rs",
     "tests/fake-driver/src",
+    "tests/simulation/src/counting_allocator.rs",
 ];
 
 /// The maximum lines of a file; from half of it on consider a split.

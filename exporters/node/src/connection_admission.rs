@@ -4,10 +4,10 @@
 use std::{
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 /// A connection that never sent a request is evicted before idle keep-alive ones once it is this old.
 const SILENT_AFTER: Duration = Duration::from_secs(1);

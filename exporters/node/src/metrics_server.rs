@@ -5,7 +5,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use gaunt_schema::{frame, ras_connection};
@@ -16,7 +16,11 @@ use hyper::{
     header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, VARY},
     service::service_fn,
 };
-use tokio::{net::TcpListener, sync::watch, time::sleep};
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    time::{Instant, sleep},
+};
 
 use crate::{
     MetricsPage,
@@ -24,7 +28,7 @@ use crate::{
     host_check::{HostNames, protect_from_browsers},
     negotiation,
     server_connection::serve_connection,
-    server_stream::open_stream,
+    server_stream::{ConnectionStream, open_stream},
     web_access::{WebAccess, WebConfigError},
 };
 
@@ -128,7 +132,10 @@ async fn serve_with_limits(listener: TcpListener, served: ServedPages, limits: C
         let (served, mut closed) = (served.clone(), closed.clone());
         tokio::spawn(async move {
             let tls = served.access.borrow().as_ref().and_then(|access| access.server_tls());
-            let Some(stream) = open_stream(stream, tls, &permit).await else { return };
+            let Some(stream) = open_stream(ConnectionStream::Left(stream), tls, &permit).await
+            else {
+                return;
+            };
             let answers = service_fn(move |request: Request<Incoming>| {
                 let served = served.clone();
                 async move { Ok::<_, Infallible>(admit_request(&request, &served, peer.ip()).await) }

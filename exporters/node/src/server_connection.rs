@@ -7,7 +7,7 @@ use std::{
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, ready},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use hyper::{
@@ -20,7 +20,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf, copy, sink},
-    time::{sleep_until, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 
 use crate::{
@@ -129,7 +129,7 @@ async fn drive_connection<S>(
 /// Waits for a deadline; for ever without one.
 async fn wait_for_deadline(deadline: Option<Instant>) {
     match deadline {
-        Some(time) => sleep_until(time.into()).await,
+        Some(time) => sleep_until(time).await,
         None => std::future::pending().await,
     }
 }

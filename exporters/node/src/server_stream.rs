@@ -2,7 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig, server::TlsStream};
 use tokio_util::either::Either;
 
@@ -11,12 +15,20 @@ use crate::connection_admission::ConnectionPermit;
 /// The deadline of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
+/// A connection that is not TCP, in a simulation.
+pub trait NetworkStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> NetworkStream for T {}
+
+/// An accepted connection.
+pub type ConnectionStream = Either<TcpStream, Box<dyn NetworkStream>>;
+
 /// The stream of a connection, without or with TLS.
-pub type ServerStream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+pub type ServerStream = Either<ConnectionStream, Box<TlsStream<ConnectionStream>>>;
 
 /// Makes the handshake if TLS is enabled. None if it fails, times out, or the connection is evicted for another one.
 pub async fn open_stream(
-    stream: TcpStream,
+    stream: ConnectionStream,
     tls: Option<Arc<ServerConfig>>,
     permit: &ConnectionPermit,
 ) -> Option<ServerStream> {

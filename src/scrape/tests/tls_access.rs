@@ -147,18 +147,20 @@ async fn unverified_server_receives_no_credentials() {
         (tls("missing.pem"), "not scraped: cannot read "),
         (tls("token"), "not scraped: "),
     ] {
-        let failure = first_outcome(&address, ServerAccess { tls, credentials: credentials() })
-            .await
-            .unwrap_err();
+        let failure =
+            first_outcome(&address, ServerAccess { tls, credentials: credentials(), socket: None })
+                .await
+                .unwrap_err();
         assert!(failure.to_string().starts_with(why), "{failure}");
         assert!(!failure.to_string().contains("hunter2"), "{failure}");
     }
     assert!(requests.try_recv().is_err(), "nobody was shown anything");
     let insecure = TlsOptions { insecure: true, ..TlsOptions::default() };
     for tls in [tls("ca.pem"), tls_for_name("gpu.test"), insecure] {
-        let page = first_outcome(&address, ServerAccess { tls, credentials: credentials() })
-            .await
-            .unwrap();
+        let page =
+            first_outcome(&address, ServerAccess { tls, credentials: credentials(), socket: None })
+                .await
+                .unwrap();
         assert_eq!(cpu_count(&page), Some(64.0));
         assert!(requests.recv().await.unwrap().contains("\r\nauthorization: bearer hunter2\r\n"));
     }
@@ -170,12 +172,15 @@ async fn server_that_requires_a_client_certificate_receives_ours() {
     let (address, _requests) = certificates.serve_tls(true).await;
     let tls =
         TlsOptions { ca_file: Some(certificates.file_path("ca.pem")), ..TlsOptions::default() };
-    let without_certificate = ServerAccess { tls: tls.clone(), credentials: None };
+    let without_certificate = ServerAccess { tls: tls.clone(), credentials: None, socket: None };
     let failure = first_outcome(&address, without_certificate).await.unwrap_err().to_string();
     assert!(failure.contains("connection broke: "), "{failure}");
     let client = Some((certificates.file_path("client.pem"), certificates.file_path("client.key")));
-    let with_certificate =
-        ServerAccess { tls: TlsOptions { client_certificate: client, ..tls }, credentials: None };
+    let with_certificate = ServerAccess {
+        tls: TlsOptions { client_certificate: client, ..tls },
+        credentials: None,
+        socket: None,
+    };
     assert_eq!(cpu_count(&first_outcome(&address, with_certificate).await.unwrap()), Some(64.0));
 }
 
@@ -192,6 +197,7 @@ async fn new_password_is_sent_once_its_file_changes() {
             user: "gaunt".into(),
             password_file: certificates.file_path("token"),
         }),
+        socket: None,
     };
     let group = TargetGroup {
         sources: vec![DiscoverySource::List(address, "test".into())],

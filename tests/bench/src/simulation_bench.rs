@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
-use gaunt_simulation::{SimulationReport, run_seed};
+use gaunt_simulation::{SimulationReport, run_seed, run_served_seed};
 use serde_json::json;
 
 /// Options of `simulation`.
@@ -22,6 +22,9 @@ pub(crate) struct SimulationBenchOptions {
     /// Number of seeds of `simulation`; a night has 100,000.
     #[arg(long, default_value_t = 1_000)]
     runs: u64,
+    /// Number of pairs of `simulation` that are served over HTTP, with Alertmanager and a console, after the seeds.
+    #[arg(long, default_value_t = 0)]
+    pairs: u64,
     /// First seed of `simulation`.
     #[arg(long, default_value_t = 0)]
     first_seed: u64,
@@ -38,10 +41,13 @@ pub(crate) fn run(options: &SimulationBenchOptions, out: &mut dyn Write) -> anyh
     let work = || {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= options.runs {
-                return;
-            }
-            let report = run_seed(options.first_seed + number);
+            let report = match number.checked_sub(options.runs) {
+                None => run_seed(options.first_seed + number),
+                Some(pair) if pair < options.pairs => {
+                    run_served_seed(options.first_seed + pair).report
+                }
+                Some(_) => return,
+            };
             virtual_seconds.fetch_add(report.virtual_seconds, Ordering::Relaxed);
             faults.fetch_add(report.faults, Ordering::Relaxed);
             if !report.violations.is_empty() {
@@ -61,7 +67,7 @@ pub(crate) fn run(options: &SimulationBenchOptions, out: &mut dyn Write) -> anyh
     for report in broken.iter().take(MAX_PRINTED) {
         writeln!(out, "{report}")?;
     }
-    let runs = options.runs;
+    let runs = options.runs + options.pairs;
     writeln!(out, "{runs} seeds in {seconds:.1} s, {} of them violate an invariant", broken.len())?;
     let line = json!({
         "seeds": runs,

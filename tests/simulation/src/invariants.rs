@@ -22,7 +22,7 @@ const MAX_FILES: usize = 40;
 
 /// Seconds between two rounds of all questions, and the questions, as in the API.
 const ASK_EVERY: i64 = 20;
-const QUESTIONS: &[&str] = &[
+pub(crate) const QUESTIONS: [&str; 16] = [
     "nodes",
     "closed",
     "gpu_time",
@@ -39,6 +39,19 @@ const QUESTIONS: &[&str] = &[
     "table/closed",
     "table/targets",
     "history?metric=power",
+];
+
+/// Questions about what may not be there at every time.
+const NAMED_QUESTIONS: [&str; 9] = [
+    "nodes/gpu01",
+    "jobs/7000",
+    "gpus?filter=power>1 W&sort=power&limit=3",
+    "ports?columns=node,rail,leaf",
+    "table/processes",
+    "nodes?filter=gpus>0",
+    "fabric?filter=node=gpu01",
+    "history?metric=gaunt_port_transmit_bytes_total&subject=ports&together=sum",
+    "findings?filter=severity>=warning",
 ];
 
 /// How far a rate may be from the true one: a page is written a moment before its attempt ends.
@@ -180,13 +193,40 @@ fn check_answers(aggregator: &SimulatedAggregator, broken: &mut Vec<String>) {
     for question in asked.chain(explained.map(Ok)) {
         match question {
             Ok(question) => {
-                if let Answer::Refused(why) = aggregator.ask(&question) {
+                if let Answer::Refused(why) = ask_as_client(aggregator, &question, broken) {
                     broken.push(format!("{question:?} is refused: {why:?}"));
                 }
             }
             Err(why) => broken.push(format!("a question is no question: {why:?}")),
         }
     }
+    for line in NAMED_QUESTIONS {
+        let (path, parameters) = line.split_once('?').unwrap_or((line, ""));
+        let parameters = parameters.split('&').filter_map(|parameter| parameter.split_once('='));
+        let parameters: Vec<(String, String)> =
+            parameters.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        match Question::parse_path(path, &parameters) {
+            // What is not there is refused.
+            Ok(question) => drop(ask_as_client(aggregator, &question, broken)),
+            Err(why) => broken.push(format!("{line} is no question: {why:?}")),
+        }
+    }
+}
+
+/// Asks, and checks that a client decodes the answer from its JSON.
+fn ask_as_client(
+    aggregator: &SimulatedAggregator,
+    question: &Question,
+    broken: &mut Vec<String>,
+) -> Answer {
+    let answer = aggregator.ask(question);
+    if !matches!(answer, Answer::Refused(_)) {
+        let json = serde_json::to_value(&answer).unwrap_or_default();
+        if let Err(error) = Answer::from_json(question, &json) {
+            broken.push(format!("the answer to {question:?} cannot be decoded: {error}"));
+        }
+    }
+    answer
 }
 
 /// Seconds after a reboot in which a rate may cover the time that the node was off, and so is lower.

@@ -11,20 +11,31 @@ use gaunt_api::{FindingAction, FindingCommand};
 use gaunt_schema::UnixMs;
 use tokio::time::sleep;
 
+mod console_user;
+#[cfg(test)]
+mod cost_oracle;
+#[cfg(test)]
+mod counting_allocator;
 mod deliberate_bug;
 mod invariants;
 mod seeded_random;
+mod served_aggregator;
+mod served_run;
 mod simulated_aggregator;
+mod simulated_alertmanager;
 mod simulated_disk;
 mod simulated_fleet;
 mod simulated_host;
+mod simulated_link;
 mod simulated_network;
 mod simulated_pair;
 mod simulated_recording;
+mod simulated_site;
 mod simulated_store;
 
 pub use deliberate_bug::DeliberateBug;
 use seeded_random::SeededRandom;
+pub use served_run::{ServedReport, run_served_seed, run_served_seed_with_bug};
 use simulated_fleet::{NODES, SimulatedNode};
 use simulated_host::{HostFaults, SimulatedHost};
 use simulated_network::SimulatedNetwork;
@@ -259,8 +270,8 @@ mod tests {
     use super::*;
 
     /// Seeds that every test run has, half a second of a processor each; GAUNT_SEEDS overrides it. Among them are pairs. A
-    /// night has more: `gaunt-bench simulation --runs 100000`.
-    const SEEDS: u64 = 8;
+    /// night has more: `gaunt-bench simulation --runs 100000 --pairs 10000`.
+    const SEEDS: u64 = 6;
 
     /// Seeds that failed once.
     const FAILED_ONCE: [u64; 0] = [];
@@ -279,9 +290,60 @@ mod tests {
         assert!(faults > 20 * count, "{faults} faults are few");
     }
 
+    /// Seeds of pairs that are served that every test run has, five seconds of a processor each; GAUNT_PAIRS overrides it.
+    const PAIRS: u64 = 1;
+
     #[test]
-    #[ignore = "up to 1,000 seeds for each bug, half a minute in all"]
+    fn no_served_pair_violates_an_invariant() {
+        let count = std::env::var("GAUNT_PAIRS").map_or(PAIRS, |pairs| pairs.parse().unwrap());
+        let first = std::env::var("GAUNT_FIRST").map_or(0, |first| first.parse().unwrap());
+        let reports: Vec<ServedReport> = (first..first + count).map(run_served_seed).collect();
+        let broken: Vec<String> = reports
+            .iter()
+            .filter(|report| !report.report.violations.is_empty())
+            .map(|report| report.report.to_string())
+            .collect();
+        assert!(broken.is_empty(), "{}", broken.join("\n"));
+        let sum = |count: fn(&ServedReport) -> u64| reports.iter().map(count).sum::<u64>();
+        let (kills, pages) = (sum(|it| it.kills), sum(|it| it.pages as u64));
+        let (answers, told) = (sum(|it| it.answers.0), sum(|it| it.told as u64));
+        println!("{count} pairs: {kills} kills, {pages} pages, {answers} answers, {told} actions");
+        assert!(kills > 5 * count && pages > 0 && answers > 100 * count);
+    }
+
+    #[test]
+    #[ignore = "some minutes"]
+    fn thousand_kills_of_either_of_a_pair_lose_no_acknowledgement_and_page_once() {
+        let (mut kills, mut broken) = (0, Vec::new());
+        for seed in 10_000.. {
+            let report = run_served_seed(seed);
+            kills += report.kills;
+            broken
+                .extend((!report.report.violations.is_empty()).then(|| report.report.to_string()));
+            if kills >= 1_000 {
+                println!("{kills} kills in {} pairs", seed - 9_999);
+                break;
+            }
+        }
+        assert!(broken.is_empty(), "{}", broken.join("\n"));
+    }
+
+    #[test]
+    #[ignore = "up to 1,000 seeds for each bug, minutes in all"]
     fn each_deliberate_bug_is_found() {
+        let in_pairs = [
+            DeliberateBug::NoFileSync,
+            DeliberateBug::ForgetsState,
+            DeliberateBug::IgnoresPeerActions,
+        ];
+        for bug in in_pairs {
+            let is_found = |seed: &u64| {
+                !run_served_seed_with_bug(*seed, Some(bug)).report.violations.is_empty()
+            };
+            let seed = (0..30).find(is_found);
+            let seed = seed.unwrap_or_else(|| panic!("{bug:?} is not found by 30 pairs"));
+            println!("{bug:?} is found by pair {seed}");
+        }
         for bug in DeliberateBug::ALL {
             let found =
                 (0..1_000).find(|seed| !run_seed_with_bug(*seed, Some(bug)).violations.is_empty());

@@ -22,6 +22,7 @@ use crate::{
     simulated_fleet::{NODES, SimulatedNode},
     simulated_network::SimulatedNetwork,
     simulated_recording::{RecordingModel, SimulatedRecorder},
+    simulated_site::SimulatedSite,
     simulated_store::{SimulatedStore, SimulatedStoreWriter, StoreModel},
 };
 
@@ -49,6 +50,8 @@ pub(crate) struct SimulatedAggregator {
     bug: Option<DeliberateBug>,
     _manager: ScrapeManagerHandle,
     deliveries: mpsc::Receiver<Delivery>,
+    inbox: mpsc::Sender<Delivery>,
+    site: SimulatedSite,
     /// When it started, by its clock: peers recognise it by that.
     pub(crate) started: UnixMs,
     /// Batches that the engine got.
@@ -113,7 +116,7 @@ impl SimulatedAggregator {
         let on: Arc<dyn Network> = Arc::new(network.clone());
         let manager = spawn_manager_on_network(
             scrape_plan(),
-            inbox,
+            inbox.clone(),
             clock.clone(),
             Arc::new(|_| false),
             Some(on),
@@ -128,6 +131,8 @@ impl SimulatedAggregator {
             bug,
             _manager: manager,
             deliveries,
+            inbox,
+            site: SimulatedSite::default(),
             started: anchor,
             batches: 0,
             attempts_before: 0,
@@ -164,7 +169,9 @@ impl SimulatedAggregator {
             if self.bug == Some(DeliberateBug::StaleAnswers) { PERIOD } else { Duration::ZERO };
         self.engine.run_tick((self.clock)() - late);
         self.store.write_step((self.clock)(), steps);
-        recording.write(&mut self.recorder, disk)
+        let mut broken = self.site.tick(&mut self.engine, &self.inbox);
+        broken.extend(recording.write(&mut self.recorder, disk));
+        broken
     }
 
     /// Ingests a page a second time.

@@ -1,0 +1,499 @@
+//! A pair of aggregators as `gaunt serve` runs them, with Alertmanager and a console, in simulated time: server, peers,
+//! alerting and the clients of all three are those of the program, and talk HTTP over links with faults.
+
+use std::{collections::BTreeMap, io, net::SocketAddr, time::Duration};
+
+use gaunt::answer_source::AggregatorClient;
+use gaunt_api::FindingList;
+use gaunt_schema::LifeState;
+use tempfile::TempDir;
+use tokio::{
+    task::{JoinHandle, JoinSet},
+    time::{interval, sleep},
+};
+
+use crate::{
+    BEGAN, SimulationReport,
+    console_user::ConsoleUser,
+    deliberate_bug::DeliberateBug,
+    seeded_random::SeededRandom,
+    served_aggregator::{ServedAggregator, ServedSurroundings, token_file},
+    simulated_alertmanager::{GROUP_INTERVAL, SimulatedAlertmanager, draw_outage},
+    simulated_disk::SimulatedDisk,
+    simulated_fleet::{NODES, SimulatedNode},
+    simulated_link::{HOP, ServicePlace, SimulatedLink},
+    simulated_network::SimulatedNetwork,
+};
+
+/// Seconds of each part of a run: a node is away while the pair is killed and parted; it still is while nothing else
+/// fails, and both must agree; it is back while the pair is killed and parted; at the end nothing fails.
+const FAULT: u64 = 240;
+const AGREEMENT: u64 = 45;
+const RETURN: u64 = 200;
+const END: u64 = 120;
+
+/// The second at which the node goes away.
+const NODE_LEAVES: u64 = 20;
+
+/// Seconds for which one of the two sees the node away longer than the other.
+const LATE_SIGHT: u64 = 150;
+
+/// The longest partition of a link, in seconds.
+const APART: u64 = 60;
+
+/// The longest time until a killed process starts again, in seconds.
+const LONGEST_DOWN: u64 = 20;
+
+/// The most connections of a link that are open at once: those of a console, and two a second that it has given up, whose
+/// end is seen when the link is not cut any more.
+const MAX_CONNECTIONS: usize = 40 + 2 * APART as usize;
+
+/// The names of the two.
+const NAMES: [&str; 2] = ["a", "b"];
+
+/// What a run of a pair showed.
+#[derive(Clone, Debug, Default)]
+pub struct ServedReport {
+    /// Seed, time, faults and violations.
+    pub report: SimulationReport,
+    /// Kills of either of the two.
+    pub kills: u64,
+    /// Notifications of Alertmanager that an alert is open.
+    pub pages: usize,
+    /// Answers that the console got, and errors.
+    pub answers: (u64, u64),
+    /// Actions of which the user was told that they are saved.
+    pub told: usize,
+}
+
+/// One machine of the pair.
+struct ServedHost {
+    around: ServedSurroundings,
+    process: ServedProcess,
+}
+
+/// The process of a machine.
+enum ServedProcess {
+    /// Killed until this second.
+    Down(u64),
+    Starting(JoinHandle<Result<ServedAggregator, String>>),
+    Running(Box<ServedAggregator>),
+}
+
+/// Links by their client.
+struct PairLinks {
+    /// From each to the other.
+    peers: [SimulatedLink; 2],
+    /// From each to Alertmanager.
+    alerts: [SimulatedLink; 2],
+    /// From the console to each.
+    console: [SimulatedLink; 2],
+}
+
+/// The state of a run.
+struct ServedRun {
+    random: SeededRandom,
+    hosts: [ServedHost; 2],
+    links: PairLinks,
+    alertmanager: SimulatedAlertmanager,
+    user: ConsoleUser,
+    /// What opened and ended, for a violation.
+    log: Vec<String>,
+    kills: u64,
+    violations: Vec<String>,
+    trace: u64,
+    bug: Option<DeliberateBug>,
+    tasks: JoinSet<()>,
+    _folder: TempDir,
+}
+
+/// Runs one seed of a pair that is served.
+pub fn run_served_seed(seed: u64) -> ServedReport {
+    run_served_seed_with_bug(seed, None)
+}
+
+/// Runs one seed of a pair with a bug: of the disk's, or that each start forgets the state, or that no action of a peer is
+/// applied.
+pub fn run_served_seed_with_bug(seed: u64, bug: Option<DeliberateBug>) -> ServedReport {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let ran = runtime.and_then(|runtime| runtime.block_on(ServedRun::run(seed, bug)));
+    ran.unwrap_or_else(|error| {
+        let violations = vec![format!("cannot start: {error}")];
+        let report = SimulationReport { seed, violations, ..SimulationReport::default() };
+        ServedReport { report, ..ServedReport::default() }
+    })
+}
+
+impl ServedRun {
+    fn new(seed: u64, bug: Option<DeliberateBug>) -> io::Result<Self> {
+        let mut random = SeededRandom::new(seed ^ 0x005e_47ed);
+        let folder = tempfile::Builder::new().prefix("gaunt-pair").tempdir()?;
+        std::fs::write(token_file(folder.path()), "a-token-of-a-simulated-pair")?;
+        std::fs::set_permissions(
+            token_file(folder.path()),
+            std::os::unix::fs::PermissionsExt::from_mode(0o600),
+        )?;
+        let up = Duration::from_secs(1_000 + random.below(1_000_000));
+        let nodes: Vec<SimulatedNode> =
+            (0..NODES).map(|index| SimulatedNode::new(index, BEGAN - up, 0)).collect();
+        let mut tasks = JoinSet::new();
+        let places = [ServicePlace::default(), ServicePlace::default()];
+        let host = |which: usize| ServedHost {
+            around: ServedSurroundings {
+                name: NAMES[which],
+                peer: NAMES[1 - which],
+                disk: SimulatedDisk::with_bug(bug),
+                network: SimulatedNetwork::new(
+                    nodes.clone(),
+                    BEGAN,
+                    SeededRandom::new(!seed ^ which as u64),
+                    None,
+                ),
+                place: places[which].clone(),
+                folder: folder.path().to_owned(),
+            },
+            process: ServedProcess::Down(0),
+        };
+        let hosts = [host(0), host(1)];
+        let alertmanager = SimulatedAlertmanager::new(SeededRandom::new(seed ^ 0xa1e47));
+        let pager = ServicePlace::default();
+        tasks.spawn(alertmanager.clone().serve(pager.start_program()));
+        let mut open = |from: &str, number: u8, to: &str, place: &ServicePlace| {
+            let path = SimulatedLink::socket(folder.path(), from, to);
+            let client = SocketAddr::from(([10, 0, 1, number], 40_000));
+            let random = SeededRandom::new(random.below(u64::MAX));
+            SimulatedLink::open(&path, client, place, random, &mut tasks)
+        };
+        let links = PairLinks {
+            peers: [open("a", 1, "b", &places[1])?, open("b", 2, "a", &places[0])?],
+            alerts: [open("a", 1, "alerts", &pager)?, open("b", 2, "alerts", &pager)?],
+            console: [open("console", 3, "a", &places[0])?, open("console", 3, "b", &places[1])?],
+        };
+        let sockets = NAMES.map(|name| SimulatedLink::socket(folder.path(), "console", name));
+        let members = [("http://a:9771", &*sockets[0]), ("http://b:9771", &*sockets[1])];
+        let client = AggregatorClient::through_sockets(&members).map_err(io::Error::other)?;
+        let client = client.with_token(Some("a-token-of-a-simulated-pair".to_owned()));
+        let user = ConsoleUser::new(client.with_streams(), hosts[0].around.network.clone());
+        tasks.spawn(user.clone().watch());
+        tasks.spawn(async {
+            let mut hops = interval(HOP);
+            loop {
+                hops.tick().await;
+            }
+        });
+        Ok(Self {
+            random,
+            hosts,
+            links,
+            alertmanager,
+            user,
+            log: Vec::new(),
+            kills: 0,
+            violations: Vec::new(),
+            trace: 0,
+            bug,
+            tasks,
+            _folder: folder,
+        })
+    }
+
+    async fn run(seed: u64, bug: Option<DeliberateBug>) -> io::Result<ServedReport> {
+        let mut run = Self::new(seed, bug)?;
+        // Work of the programs is done by the time of a step.
+        sleep(Duration::from_millis(500)).await;
+        let late = run.random.below(2) as usize;
+        let (agreed_at, returned_at) = (FAULT + AGREEMENT, FAULT + AGREEMENT + RETURN);
+        let end = returned_at + END;
+        let links_fail = run.random.once_in(2).then(|| 5 + run.random.below(60));
+        let node = run.random.below(NODES as u64) as usize;
+        for second in 0..end {
+            let is_faulty = second < FAULT || (agreed_at..returned_at).contains(&second);
+            if second == 0 || second == agreed_at {
+                run.set_faults(links_fail);
+            } else if second == FAULT || second == returned_at {
+                run.set_faults(None);
+            }
+            if second == NODE_LEAVES {
+                for (which, host) in run.hosts.iter().enumerate() {
+                    let later = if which == late { run.random.below(LATE_SIGHT) } else { 0 };
+                    let away = Duration::from_secs(agreed_at - NODE_LEAVES + later);
+                    host.around.network.cut_node(node, away);
+                }
+            }
+            run.step(second, is_faulty).await;
+            if second + 1 == agreed_at {
+                run.check_agreement(second, node).await;
+            }
+        }
+        run.check_end(end).await;
+        Ok(run.into_report(seed, end))
+    }
+
+    fn set_faults(&self, every: Option<u64>) {
+        let PairLinks { peers, alerts, console } = &self.links;
+        peers.iter().chain(alerts).chain(console).for_each(|link| link.set_faults(every));
+        self.alertmanager.set_faults(every);
+    }
+
+    async fn step(&mut self, second: u64, is_faulty: bool) {
+        sleep(Duration::from_secs(1)).await;
+        if is_faulty {
+            self.draw_kill(second);
+            self.draw_partitions();
+        }
+        if self.bug == Some(DeliberateBug::IgnoresPeerActions) {
+            self.links.peers.iter().for_each(|link| link.cut(Duration::from_mins(1)));
+        }
+        for host in &mut self.hosts {
+            let broken = host.start_if_due(second).await;
+            self.violations.extend(broken.map(|what| format!("at {second} s {what}")));
+        }
+        let reachable = [0, 1].map(|which| {
+            let is_running = matches!(self.hosts[which].process, ServedProcess::Running(_));
+            let link = &self.links.console[which];
+            is_running && !link.is_cut() && !link.has_faults()
+        });
+        self.user.note_reachable(reachable);
+        if is_faulty && !self.user.is_acting() && self.random.once_in(30) {
+            self.act().await;
+        }
+        if second.is_multiple_of(GROUP_INTERVAL) {
+            let news = self.alertmanager.notify_groups();
+            self.log.extend(news.into_iter().map(|what| format!("{second} s: {what}")));
+        }
+        let mut broken = self.user.take_broken();
+        broken.extend(self.alertmanager.take_broken());
+        broken.extend(self.hosts.iter().filter_map(ServedHost::check_peer_alerts));
+        let PairLinks { peers, alerts, console } = &self.links;
+        let open = peers.iter().chain(alerts).chain(console).map(SimulatedLink::open_count).max();
+        if open.is_some_and(|open| open > MAX_CONNECTIONS) {
+            broken.push(format!("{open:?} connections of one link are open"));
+        }
+        self.violations.extend(broken.into_iter().map(|what| format!("at {second} s {what}")));
+        self.update_trace().await;
+    }
+
+    /// Kills one of the two, if the other one runs; half of the time it loses its power.
+    fn draw_kill(&mut self, second: u64) {
+        let (which, chance) = (self.random.below(2) as usize, self.random.below(15));
+        let both = self.hosts.iter().all(|host| matches!(host.process, ServedProcess::Running(_)));
+        if chance != 0 || !both {
+            return;
+        }
+        let power = self.random.once_in(2);
+        let host = &mut self.hosts[which];
+        host.process = ServedProcess::Down(second + 1 + self.random.below(LONGEST_DOWN));
+        host.around.place.end_program(power);
+        if power {
+            host.around.disk.cut_power(&mut self.random);
+        }
+        if self.bug == Some(DeliberateBug::ForgetsState) {
+            host.around.disk = SimulatedDisk::default();
+        }
+        self.kills += 1;
+        self.log.push(format!("{second} s: {} is killed, power {power}", NAMES[which]));
+    }
+
+    /// Cuts links: between the two, from one or both to Alertmanager, or from the console to one.
+    fn draw_partitions(&mut self) {
+        if self.random.once_in(60) {
+            let lasts = Duration::from_secs(self.random.below(APART));
+            self.links.peers.iter().for_each(|link| link.cut(lasts));
+        }
+        if self.random.once_in(90) {
+            let which = self.random.below(3) as usize;
+            let lasts = draw_outage(&mut self.random);
+            let cut = self.links.alerts.iter().enumerate().filter(|(at, _)| *at != which);
+            cut.for_each(|(_, link)| link.cut(lasts));
+        }
+        if self.random.once_in(60) {
+            let which = self.random.below(2) as usize;
+            let lasts = Duration::from_secs(self.random.below(APART));
+            self.links.console[which].cut(lasts);
+        }
+    }
+
+    /// The user acts on a finding that one of the two shows.
+    async fn act(&mut self) {
+        let which = self.random.below(2) as usize;
+        let Some(list) = self.hosts[which].findings().await else { return };
+        if list.findings.is_empty() {
+            return;
+        }
+        let chosen = self.random.below(list.findings.len() as u64) as usize;
+        let withdraws = self.random.once_in(3);
+        self.user.act(&list, chosen, withdraws, &mut self.tasks);
+    }
+
+    /// Checks what must hold after a while in which only the node is away.
+    async fn check_agreement(&mut self, second: u64, node: usize) {
+        let mut lists = Vec::new();
+        for host in &self.hosts {
+            lists.extend(host.findings().await);
+        }
+        let mut broken = Vec::new();
+        let [first, other] = &lists[..] else {
+            self.violations.push(format!("at {second} s {} of two run", lists.len()));
+            return;
+        };
+        let name = SimulatedNode::name_of(node);
+        let ids = |list: &FindingList| -> Vec<String> {
+            let open = list.findings.iter().filter(|it| it.life.state != LifeState::Closed);
+            let of_node = open.filter(|it| it.entity.node.as_deref() == Some(name.as_str()));
+            of_node.map(|it| it.id.clone()).collect()
+        };
+        if ids(first).is_empty() || ids(first) != ids(other) {
+            broken.push(format!("{name} is {:?} and {:?}", ids(first), ids(other)));
+        }
+        for finding in &first.findings {
+            let same = other.findings.iter().find(|same| same.id == finding.id);
+            if same
+                .is_some_and(|same| same.acknowledged.is_some() != finding.acknowledged.is_some())
+            {
+                broken.push(format!("the pair disagrees about who handles {}", finding.id));
+            }
+        }
+        for (id, told) in self.user.told() {
+            let finding = first.findings.iter().find(|finding| finding.id == id);
+            let holds = finding.is_some_and(|finding| {
+                finding.severity <= told.severity && finding.life.opened == told.opened
+            });
+            if holds && finding.is_some_and(|it| it.acknowledged.is_some() != told.is_acknowledged)
+            {
+                broken.push(format!("an action on {id} is lost: {told:?}"));
+            }
+        }
+        self.violations.extend(broken.into_iter().map(|what| format!("at {second} s {what}")));
+    }
+
+    /// Checks what must hold at the end.
+    async fn check_end(&mut self, second: u64) {
+        let mut broken = Vec::new();
+        for (name, host) in NAMES.iter().zip(&self.hosts) {
+            let Some(list) = host.findings().await else {
+                broken.push(format!("{name} does not run"));
+                continue;
+            };
+            let open = list.findings.iter().filter(|it| it.life.state == LifeState::Open);
+            broken.extend(open.map(|it| format!("{name}: {} is open without a fault", it.id)));
+        }
+        let mut pages: BTreeMap<String, usize> = BTreeMap::new();
+        for (alert, count) in self.alertmanager.pages() {
+            pages.insert(alert.clone(), count);
+            let finding = alert.rsplit_once(' ').map_or(&*alert, |(finding, _)| finding);
+            let may_be = 1 + self.user.withdrawal_count(finding);
+            if count > may_be {
+                let log = self.log.join("\n");
+                broken.push(format!("{count} pages of {alert} instead of {may_be}:\n{log}"));
+            }
+        }
+        if self.user.counts().0 == 0 {
+            broken.push("the console has no answer".to_owned());
+        }
+        self.violations.extend(broken.into_iter().map(|what| format!("at {second} s {what}")));
+    }
+
+    async fn update_trace(&mut self) {
+        for host in &self.hosts {
+            let Some(list) = host.findings().await else { continue };
+            for byte in list.findings.iter().flat_map(|finding| finding.id.bytes()) {
+                self.trace = (self.trace ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        }
+    }
+
+    fn into_report(self, seed: u64, end: u64) -> ServedReport {
+        let PairLinks { peers, alerts, console } = &self.links;
+        let links = peers.iter().chain(alerts).chain(console);
+        let faults = self.kills + links.map(SimulatedLink::fault_count).sum::<u64>();
+        ServedReport {
+            report: SimulationReport {
+                seed,
+                virtual_seconds: end,
+                faults,
+                violations: self.violations,
+                trace: self.trace,
+            },
+            kills: self.kills,
+            pages: self.alertmanager.pages().values().sum(),
+            answers: self.user.counts(),
+            told: self.user.told().len(),
+        }
+    }
+}
+
+impl ServedHost {
+    /// The findings of its process; none while it is down or starts.
+    async fn findings(&self) -> Option<std::sync::Arc<FindingList>> {
+        match &self.process {
+            ServedProcess::Running(process) => Some(process.findings().await),
+            ServedProcess::Down(_) | ServedProcess::Starting(_) => None,
+        }
+    }
+
+    /// Checks that what is known of the peer's alerts is of the past, by the clock of the engine.
+    fn check_peer_alerts(&self) -> Option<String> {
+        let ServedProcess::Running(process) = &self.process else { return None };
+        let (asked_at, now) = (process.at_peers.borrow().asked_at, self.around.network.now());
+        (asked_at > now).then(|| format!("the peer was asked at {asked_at:?}, it is {now:?}"))
+    }
+
+    /// Starts the process if it is time; returns what does not hold.
+    async fn start_if_due(&mut self, second: u64) -> Option<String> {
+        match &mut self.process {
+            ServedProcess::Down(until) if second >= *until => {
+                let started = tokio::spawn(ServedAggregator::start(self.around.clone()));
+                self.process = ServedProcess::Starting(started);
+                None
+            }
+            ServedProcess::Starting(starting) if starting.is_finished() => {
+                match starting.await.map_err(|error| error.to_string()).flatten() {
+                    Ok(process) => {
+                        self.process = ServedProcess::Running(Box::new(process));
+                        None
+                    }
+                    Err(why) => {
+                        self.process = ServedProcess::Down(second + 1);
+                        Some(format!("cannot start: {why}"))
+                    }
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a pair for some seconds without faults.
+    async fn run_quiet_pair(seconds: u64) -> ServedRun {
+        let mut run = ServedRun::new(1, None).unwrap();
+        for second in 0..seconds {
+            run.step(second, false).await;
+        }
+        run
+    }
+
+    fn block_on<T>(work: impl Future<Output = T>) -> T {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().start_paused(true).build().unwrap().block_on(work)
+    }
+
+    /// Two machines are often started by one command. What is known of the peer's alerts is dated by the engine's clock,
+    /// which says when an alert ended: here the wall clock is years ahead of it.
+    #[test]
+    fn two_that_start_in_one_millisecond_are_peers_by_the_clock_of_the_engine() {
+        block_on(async {
+            let run = run_quiet_pair(12).await;
+            for host in &run.hosts {
+                let ServedProcess::Running(process) = &host.process else { panic!("it runs") };
+                let asked_at = process.at_peers.borrow().asked_at;
+                let now = host.around.network.now();
+                assert!((BEGAN..=now).contains(&asked_at), "{asked_at:?} at {now:?}");
+            }
+        });
+    }
+}
