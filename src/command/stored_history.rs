@@ -5,7 +5,7 @@ use std::time::Duration;
 use gaunt_engine::{EngineHandle, EngineOptions, EngineStopped, MAX_PEER_PAST, RecordedPast};
 use gaunt_schema::UnixMs;
 use gaunt_scrape::MAX_TARGETS;
-use gaunt_series::{QueryError, SeriesOptions, StoredSeries};
+use gaunt_series::{NextSteps, QueryError, SeriesOptions, StoredSeries};
 use gaunt_store::StoreOptions;
 use tokio::{
     task::{JoinSet, spawn_blocking},
@@ -45,6 +45,7 @@ pub(super) fn start_restoring(
         tenant: store.tenant.clone(),
         access: store.access.clone(),
         timeout: QUERY_WITHIN,
+        next_steps: NextSteps::STORE,
         ..SeriesOptions::with_url(url)
     };
     let (engine, replica_label) = (engine.clone(), store.replica_label.clone());

@@ -25,7 +25,7 @@ mod tests;
 mod write_receiver;
 
 pub use page_assembly::ReceivedSamples;
-pub use query_error::QueryError;
+pub use query_error::{NextSteps, QueryError};
 pub use selector::match_instances;
 pub use series_clock::SeriesClock;
 pub use series_feed::{REFRESH, SeriesReaderHandle, feed_lag, spawn_reading};
@@ -63,6 +63,8 @@ pub struct SeriesOptions {
     pub max_body: usize,
     /// The most samples of one window: the load on the server is bounded by it.
     pub max_samples: u64,
+    /// The next steps that errors name.
+    pub next_steps: &'static NextSteps,
 }
 
 impl SeriesOptions {
@@ -76,6 +78,7 @@ impl SeriesOptions {
             timeout: TIMEOUT,
             max_body: MAX_BODY,
             max_samples: MAX_SAMPLES,
+            next_steps: NextSteps::PROMETHEUS,
         }
     }
 }

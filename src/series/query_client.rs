@@ -19,7 +19,7 @@ use serde::Deserialize;
 use tokio::task::JoinSet;
 
 use crate::{
-    QueryError, SeriesOptions,
+    NextSteps, QueryError, SeriesOptions,
     query_answer::{AnsweredMatrix, QueryAnswer},
 };
 
@@ -37,6 +37,8 @@ pub(crate) struct QueryClient {
     shown: String,
     deadline: Duration,
     max_body: usize,
+    /// The next steps that errors name.
+    next_steps: &'static NextSteps,
     /// How far the server's clock was ahead of ours at its last answer.
     skew_ms: Option<i64>,
     client: HttpClient,
@@ -82,6 +84,7 @@ impl QueryClient {
             base,
             deadline: options.timeout,
             max_body: options.max_body,
+            next_steps: options.next_steps,
             skew_ms: None,
             client: HttpClient::new(credentials, request_headers(tenant), None),
             _tasks: tasks,
@@ -91,6 +94,11 @@ impl QueryClient {
     /// How far the server's clock is ahead of ours, in milliseconds, to a second; none if it states no time.
     pub(crate) fn clock_skew_ms(&self) -> Option<i64> {
         self.skew_ms
+    }
+
+    /// The error for a window with more samples than the budget.
+    pub(crate) fn over_budget(&self, budget: u64) -> QueryError {
+        QueryError::OverBudget { next: self.next_steps.budget, url: self.shown.clone(), budget }
     }
 
     /// The address, for messages.
@@ -157,10 +165,10 @@ impl QueryClient {
         request: impl FnOnce(&Client) -> reqwest::RequestBuilder,
     ) -> Result<Vec<u8>, QueryError> {
         let client = self.client.current().map_err(QueryError::Credentials)?.clone();
-        let (url, deadline) = (self.shown.clone(), self.deadline);
+        let (url, deadline, next) = (self.shown.clone(), self.deadline, self.next_steps.timeout);
         match tokio::time::timeout(deadline, self.send_request(request(&client))).await {
             Ok(result) => result,
-            Err(_) => Err(QueryError::Timeout { url, deadline }),
+            Err(_) => Err(QueryError::Timeout { url, next, deadline }),
         }
     }
 
@@ -198,6 +206,7 @@ impl QueryClient {
         limit: usize,
     ) -> Result<Vec<u8>, QueryError> {
         let too_large = || QueryError::TooLarge {
+            next: self.next_steps.size,
             url: self.shown.clone(),
             why: format!(": its answer is larger than the limit of {limit} bytes"),
         };
@@ -252,16 +261,18 @@ impl QueryClient {
         });
         let text = clip_text(&text);
         let why = if text.is_empty() { String::new() } else { format!(": {text}") };
+        let steps = self.next_steps;
+        let next = steps.size;
         match status {
-            401 | 403 => QueryError::Unauthorized { url, status, why },
-            413 => QueryError::TooLarge { url, why },
-            400 | 422 | 503 if is_limit_message(&text) => QueryError::TooLarge { url, why },
+            401 | 403 => QueryError::Unauthorized { next: steps.access, url, status, why },
+            413 => QueryError::TooLarge { next, url, why },
+            400 | 422 | 503 if is_limit_message(&text) => QueryError::TooLarge { next, url, why },
             300..500 if !is_api && status != 429 => {
                 self.not_prometheus(format!("HTTP status {status}{why}"))
             }
-            504 => QueryError::TooLarge { url, why: ": it took too long".to_owned() },
+            504 => QueryError::TooLarge { next, url, why: ": it took too long".to_owned() },
             429 | 500..600 => QueryError::Overloaded { url, status, why },
-            _ => QueryError::Refused { url, status, why },
+            _ => QueryError::Refused { next: steps.refusal, url, status, why },
         }
     }
 

@@ -271,8 +271,7 @@ impl WindowQuery {
         self.load.elapsed += begun.elapsed();
         self.load.samples += samples;
         if self.load.samples > max_samples {
-            let url = client.shown_url().to_owned();
-            return Err(QueryError::OverBudget { url, budget: max_samples });
+            return Err(client.over_budget(max_samples));
         }
         Ok(())
     }
