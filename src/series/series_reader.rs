@@ -11,7 +11,7 @@ use crate::{
     QueryError, SeriesOptions,
     query_answer::AnsweredMatrix,
     query_client::QueryClient,
-    read_names::{read_name_count, select_read_names},
+    read_names::{QueriedNames, read_name_count},
     selector::{check_matchers, select_names},
     series_pages::SeriesPages,
     series_targets::SeriesTargets,
@@ -41,7 +41,9 @@ pub struct SeriesReader {
     selector: String,
     max_samples: u64,
     server: SanitizedText,
-    names: Vec<&'static str>,
+    names: QueriedNames,
+    /// The time for which series that change rarely are not asked for again; zero asks for them in each window.
+    rare_refresh: Duration,
     /// Whether jobs that had no series that gaunt reads may have some since.
     lists_all: bool,
     /// Sizes of a query that the server and the limit of an answer allow, as far as known.
@@ -85,13 +87,22 @@ impl SeriesReader {
             client,
             selector: options.selector.clone(),
             max_samples: options.max_samples,
-            names: Vec::new(),
+            names: QueriedNames::default(),
+            rare_refresh: Duration::ZERO,
             lists_all: true,
             max_names: MAX_NAMES,
             max_instances: MAX_INSTANCES,
             targets: SeriesTargets::default(),
             cache: TemplateCache::default(),
         })
+    }
+
+    /// Asks for series that change rarely only once in this time, and for those of a target as soon as its other series
+    /// are not the same ones as before. Pages in between have their last values.
+    #[must_use]
+    pub fn with_rare_refresh(mut self, rare_refresh: Duration) -> Self {
+        self.rare_refresh = rare_refresh;
+        self
     }
 
     /// The address of the server, for messages.
@@ -106,11 +117,11 @@ impl SeriesReader {
             matchers => format!("{{{}}}", matchers.trim_matches(',')),
         };
         let names = self.client.list_values("__name__", &selector, from, until).await?;
-        let names = select_read_names(&names);
+        let names = QueriedNames::of_server(&names);
         if names.is_empty() {
             return Err(self.no_series());
         }
-        tracing::debug!(names = names.len(), "names to query");
+        tracing::debug!(usual = names.usual.len(), rare = names.rare.len(), "names to query");
         (self.names, self.lists_all) = (names, true);
         Ok(())
     }
@@ -157,18 +168,48 @@ impl SeriesReader {
         query.run(&mut self.client, &selector, self.max_samples, add).await?;
         let instances = self.targets.list_instances(self.lists_all);
         let instances: Vec<&str> = instances.iter().map(|instance| &**instance).collect();
-        let mut slices = vec![QuerySlice { names: &self.names, instances: &instances }];
+        let QueriedNames { usual, rare } = self.names.clone();
+        let add = |matrix: &AnsweredMatrix<'_>, targets: &mut SeriesTargets| {
+            pages.add_series(matrix, targets);
+        };
+        self.query_slices(query, &usual, &instances, true, add).await?;
+        let before = query.until - self.rare_refresh;
+        let listed = pages.list_rare_instances(&instances, &self.targets, before);
+        if !listed.is_empty() {
+            let is_all = listed.len() == instances.len();
+            let add = |matrix: &AnsweredMatrix<'_>, targets: &mut SeriesTargets| {
+                pages.add_rare_series(matrix, targets);
+            };
+            self.query_slices(query, &rare, &listed, is_all, add).await?;
+        }
+        self.lists_all = false;
+        Ok(())
+    }
+
+    /// Queries the series of these names and instances, split to the sizes that the server allows.
+    async fn query_slices(
+        &mut self,
+        query: &mut WindowQuery,
+        names: &[&'static str],
+        instances: &[&str],
+        is_all: bool,
+        mut add: impl FnMut(&AnsweredMatrix<'_>, &mut SeriesTargets),
+    ) -> Result<(), QueryError> {
+        let mut slices = vec![QuerySlice { names, instances }];
         while let Some(slice) = slices.pop() {
+            if slice.names.is_empty() {
+                continue;
+            }
             if let Some(parts) = slice.split(self.max_names, self.max_instances) {
                 slices.extend(parts);
                 continue;
             }
             // All instances need no list.
-            let is_all = slice.instances.len() == instances.len();
-            let listed = if is_all { &[] } else { slice.instances };
+            let needs_no_list = is_all && slice.instances.len() == instances.len();
+            let listed = if needs_no_list { &[] } else { slice.instances };
             let selector = select_names(slice.names, listed, &self.selector);
             let targets = &mut self.targets;
-            let add = |matrix: &AnsweredMatrix<'_>| pages.add_series(matrix, targets);
+            let add = |matrix: &AnsweredMatrix<'_>| add(matrix, targets);
             match query.run(&mut self.client, &selector, self.max_samples, add).await {
                 Ok(()) => {}
                 Err(error) if error.is_too_large() => {
@@ -186,7 +227,6 @@ impl SeriesReader {
                 Err(error) => return Err(error),
             }
         }
-        self.lists_all = false;
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use crate::{QueryError, SeriesOptions, SeriesReader, SeriesWindow};
 
 mod feed_tests;
 mod query_server;
+mod rare_tests;
 mod stored_tests;
 
 use query_server::{QueryServer, ServerAnswer, json_answer, matrix_answer};
