@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     alert::{self, AlertError, AlertingTasks},
-    answer_source::AnswerSource,
+    answer_source::{AnswerSource, PastSources},
     peers::{self, PeerOptions},
     serve::{self, AggregatorServer, RoleOptions},
 };
@@ -90,7 +90,11 @@ pub async fn run(
     // A Prometheus that is read instead of targets has the past itself.
     let may_restore = scraping.series.is_none().then(|| scraping.engine.clone());
     let (store, engine) = pair.start_engine(loaded, scraping.engine.clone()).await;
-    let past = scraping.past.clone().map(|past| (past, scraping.engine.clone()));
+    let past = PastSources {
+        stored: serve_options.store.as_ref().and_then(stored_history::stored_past),
+        series: scraping.past.clone(),
+        engine: scraping.engine.clone(),
+    };
     let (mut engine, feed) = scraping.feed_engine(engine).await?;
     let mut persisting = None;
     if let Some(store) = store {

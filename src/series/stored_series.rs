@@ -1,6 +1,6 @@
 //! Stored series: what an aggregator wrote to its store, read back: verdicts as samples, metrics with history as pages.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use gaunt_schema::{MetricId, SanitizedText, UnixMs, text::TemplateCache};
 
@@ -10,15 +10,38 @@ use crate::{
     query_client::QueryClient,
     selector::{check_matchers, match_values, select_names},
     series_pages::SeriesPages,
-    series_reader::WindowQuery,
+    series_reader::{WindowLoad, WindowQuery},
     series_targets::SeriesTargets,
 };
 
 /// The value of the label `job` of everything that an aggregator writes.
 const JOB: &str = "gaunt";
 
+/// The verdict that every step has.
+const STEP_VERDICT: &str = "gaunt_nodes";
+
+/// How far before an instant its step is looked for: more than twice the longest time between two steps.
+const STEP_WITHIN: Duration = Duration::from_mins(5);
+
 /// The verdict that every node has.
 const NODE_VERDICT: &str = "gaunt_node_lost_gpus";
+
+/// A sample of a stored step.
+#[derive(Debug)]
+pub struct StoredSample<'a> {
+    /// The name of the metric.
+    pub name: &'a str,
+    /// The value; a number.
+    pub value: f64,
+    labels: &'a AnsweredLabels<'a>,
+}
+
+impl StoredSample<'_> {
+    /// The value of a label; empty if the series has none.
+    pub fn label(&self, name: &str) -> &str {
+        self.labels.find_label(name)
+    }
+}
 
 /// Reads one cluster's series from a store.
 #[derive(Debug)]
@@ -81,6 +104,45 @@ impl StoredSeries {
         samples.sort_by_key(|(at, _)| *at);
         samples.dedup_by_key(|(at, _)| *at);
         Ok(samples)
+    }
+
+    /// The instant of the newest step of verdicts that is not after `at`; none if the store has none of that time.
+    pub async fn find_step(&mut self, at: UnixMs) -> Result<Option<UnixMs>, QueryError> {
+        let steps = self.read_verdict(STEP_VERDICT, at - STEP_WITHIN, at).await?;
+        Ok(steps.last().map(|(at, _)| *at))
+    }
+
+    /// Reads the verdicts of a step, and calls `consume` with each sample: all were written together. Names that are too
+    /// many for one query are queried in parts. Both of a pair of writers may have a sample of a series.
+    pub async fn read_step(
+        &mut self,
+        names: &[&str],
+        step: UnixMs,
+        mut consume: impl FnMut(&StoredSample<'_>),
+    ) -> Result<WindowLoad, QueryError> {
+        let mut query = WindowQuery::new(step - Duration::from_millis(1), step);
+        let mut parts = vec![names];
+        while let Some(part) = parts.pop() {
+            let selector = select_names(part, &[], &self.matchers);
+            let add = |matrix: &AnsweredMatrix<'_>| {
+                for series in &matrix.result {
+                    let of_step = |(at, _): &&(f64, _)| UnixMs::from_seconds(*at) == step;
+                    let value = series.values.iter().rev().find(of_step);
+                    let value = value.and_then(|(_, value)| value.0.parse::<f64>().ok());
+                    let Some(value) = value.filter(|value| value.is_finite()) else { continue };
+                    let labels = &series.metric;
+                    consume(&StoredSample { name: labels.metric_name(), value, labels });
+                }
+            };
+            match query.run(&mut self.client, &selector, self.max_samples, add).await {
+                Err(error) if error.is_too_large() && part.len() > 1 => {
+                    let (left, right) = part.split_at(part.len() / 2);
+                    parts.extend([right, left]);
+                }
+                result => result?,
+            }
+        }
+        Ok(query.load())
     }
 
     /// The names of the nodes with verdicts from `from` to `until`, sorted.

@@ -149,7 +149,7 @@ pub(crate) fn start_prometheus(samples: &[Sample]) -> PastServer {
 }
 
 /// Starts a VictoriaMetrics with these samples in its past, each of them twice as in a cluster with two copies.
-fn start_victoria_metrics(samples: &[Sample]) -> PastServer {
+pub(crate) fn start_victoria_metrics(samples: &[Sample]) -> PastServer {
     let folder = tempfile::tempdir().unwrap();
     let address = format!("127.0.0.1:{}", free_port());
     let process = start_victoria(folder.path(), &address, &["-retentionPeriod=100y"]);
