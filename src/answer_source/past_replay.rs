@@ -144,7 +144,7 @@ impl PastReplay {
     }
 
     async fn read_engine(&self, series: &SeriesOptions, at: UnixMs) -> Result<Engine, QueryError> {
-        let mut reader = SeriesReader::open(series).await?;
+        let mut reader = SeriesReader::open(series).await?.with_remote_read();
         let mut from = at - SPAN;
         reader.discover_names(from, at).await?;
         let (mut engine, mut tick) = (None, None);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gaunt_engine::{EngineHandle, EngineOptions, EngineStopped, MAX_PEER_PAST, RecordedPast};
 use gaunt_schema::UnixMs;
 use gaunt_scrape::MAX_TARGETS;
-use gaunt_series::{NextSteps, QueryError, SeriesOptions, StoredSeries};
+use gaunt_series::{QueryError, QueryErrorSteps, SeriesOptions, StoredSeries};
 use gaunt_store::StoreOptions;
 use tokio::{
     task::{JoinSet, spawn_blocking},
@@ -72,7 +72,7 @@ fn store_series(store: &StoreOptions) -> Option<SeriesOptions> {
         tenant: store.tenant.clone(),
         access: store.access.clone(),
         timeout: QUERY_WITHIN,
-        next_steps: NextSteps::STORE,
+        next_steps: QueryErrorSteps::STORE,
         ..SeriesOptions::with_url(store.query_url.clone()?)
     })
 }

@@ -13,6 +13,7 @@ mod query_client;
 mod query_error;
 mod read_names;
 mod received_page;
+mod remote_read;
 mod selector;
 mod series_clock;
 mod series_feed;
@@ -23,9 +24,10 @@ mod stored_series;
 #[cfg(test)]
 mod tests;
 mod write_receiver;
+mod xor_chunk;
 
 pub use page_assembly::ReceivedSamples;
-pub use query_error::{NextSteps, QueryError};
+pub use query_error::{QueryError, QueryErrorSteps};
 pub use selector::match_instances;
 pub use series_clock::SeriesClock;
 pub use series_feed::{REFRESH, SeriesReaderHandle, feed_lag, spawn_reading};
@@ -64,7 +66,7 @@ pub struct SeriesOptions {
     /// The most samples of one window: the load on the server is bounded by it.
     pub max_samples: u64,
     /// The next steps that errors name.
-    pub next_steps: &'static NextSteps,
+    pub next_steps: &'static QueryErrorSteps,
 }
 
 impl SeriesOptions {
@@ -78,7 +80,7 @@ impl SeriesOptions {
             timeout: TIMEOUT,
             max_body: MAX_BODY,
             max_samples: MAX_SAMPLES,
-            next_steps: NextSteps::PROMETHEUS,
+            next_steps: QueryErrorSteps::PROMETHEUS,
         }
     }
 }

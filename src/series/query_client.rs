@@ -8,8 +8,9 @@ use std::{
 use flate2::read::GzDecoder;
 use gaunt_schema::{UnixMs, plain_error};
 use gaunt_scrape::HttpClient;
+use gaunt_store::compress_request;
 use reqwest::{
-    Client, Response, Url,
+    Client, Response, StatusCode, Url,
     header::{
         ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, DATE, HeaderMap, HeaderName,
         HeaderValue, USER_AGENT,
@@ -19,8 +20,9 @@ use serde::Deserialize;
 use tokio::task::JoinSet;
 
 use crate::{
-    NextSteps, QueryError, SeriesOptions,
+    QueryError, QueryErrorSteps, SeriesOptions,
     query_answer::{AnsweredMatrix, QueryAnswer},
+    remote_read::{ReadSelection, STREAMED, decode_frame, encode_read_request, take_frame},
 };
 
 /// Characters of a server's message that are shown.
@@ -38,7 +40,7 @@ pub(crate) struct QueryClient {
     deadline: Duration,
     max_body: usize,
     /// The next steps that errors name.
-    next_steps: &'static NextSteps,
+    next_steps: &'static QueryErrorSteps,
     /// How far the server's clock was ahead of ours at its last answer.
     skew_ms: Option<i64>,
     client: HttpClient,
@@ -148,6 +150,60 @@ impl QueryClient {
             return Err(self.malformed("it has no raw samples; is this a Prometheus?"));
         }
         Ok(consume(matrix))
+    }
+
+    /// Reads raw samples as a stream of chunks, and calls `add` with the series of each frame; returns the number of samples,
+    /// or none if the server has no such interface. At an error some series may have been added.
+    pub(crate) async fn read_remotely(
+        &mut self,
+        selection: &ReadSelection<'_>,
+        add: impl FnMut(&AnsweredMatrix<'_>),
+    ) -> Result<Option<u64>, QueryError> {
+        let body = compress_request(&encode_read_request(selection))
+            .map_err(|error| self.malformed(&error.to_string()))?;
+        let client = self.client.current().map_err(QueryError::Credentials)?.clone();
+        let request = client
+            .post(self.api_url("read", &[]))
+            .header(CONTENT_TYPE, "application/x-protobuf")
+            .header(CONTENT_ENCODING, "snappy")
+            .header("x-prometheus-remote-read-version", "0.1.0")
+            .body(body);
+        let (url, deadline, next) = (self.shown.clone(), self.deadline, self.next_steps.timeout);
+        let read = self.read_frames(request, selection, add);
+        match tokio::time::timeout(deadline, read).await {
+            Ok(result) => result,
+            Err(_) => Err(QueryError::Timeout { url, next, deadline }),
+        }
+    }
+
+    async fn read_frames(
+        &self,
+        request: reqwest::RequestBuilder,
+        selection: &ReadSelection<'_>,
+        mut add: impl FnMut(&AnsweredMatrix<'_>),
+    ) -> Result<Option<u64>, QueryError> {
+        let mut response = request.send().await.map_err(|error| QueryError::Unreachable {
+            url: self.shown.clone(),
+            why: plain_error::network(&error),
+        })?;
+        let content_type = response.headers().get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
+        let is_streamed = content_type.is_some_and(|it| it.starts_with(STREAMED));
+        if response.status() != StatusCode::OK || !is_streamed {
+            return Ok(None);
+        }
+        let (mut arrived, mut samples) = (Vec::new(), 0);
+        let cut = |_| self.malformed("the connection ended in the middle of it");
+        while let Some(part) = response.chunk().await.map_err(cut)? {
+            arrived.extend_from_slice(&part);
+            let fault = |why: &str| self.malformed(why);
+            while let Some(data) = take_frame(&mut arrived, self.max_body).map_err(fault)? {
+                samples += decode_frame(&data, selection, &mut add).map_err(fault)?;
+            }
+        }
+        if !arrived.is_empty() {
+            return Err(self.malformed("it ends in the middle of a frame"));
+        }
+        Ok(Some(samples))
     }
 
     fn api_url(&self, endpoint: &str, parameters: &[(&str, &str)]) -> Url {

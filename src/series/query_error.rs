@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The next steps that errors name: they depend on which settings and flags choose the server.
 #[derive(Debug, PartialEq, Eq)]
-pub struct NextSteps {
+pub struct QueryErrorSteps {
     /// After no answer within the deadline.
     pub(crate) timeout: &'static str,
     /// After a demand for credentials.
@@ -17,7 +17,7 @@ pub struct NextSteps {
     pub(crate) budget: &'static str,
 }
 
-impl NextSteps {
+impl QueryErrorSteps {
     /// For a server that `--prometheus` or `[prometheus]` names.
     pub const PROMETHEUS: &'static Self = &Self {
         timeout: "narrow the query with --match, or raise prometheus.timeout",

@@ -209,8 +209,12 @@ impl SeriesPages {
                 listed.insert(targets.instance(*id));
             }
         }
-        let listed: Vec<&str> =
+        let mut listed: Vec<&str> =
             instances.iter().copied().filter(|instance| listed.contains(instance)).collect();
+        if listed.len() * 2 > instances.len() {
+            // A query without a list of instances is cheaper.
+            listed = instances.to_vec();
+        }
         let asked: HashSet<&str, RandomState> = listed.iter().copied().collect();
         for (id, pages) in &mut self.targets {
             pages.is_asked_for_rare = asked.contains(targets.instance(*id));

@@ -261,6 +261,28 @@ async fn lying_server_gets_no_sample_in() {
     assert!(gpus[0].contains('7'), "{gpus:?}");
 }
 
+/// Remote read that is missing, cut off or no stream of frames costs one request, and the server is queried.
+#[tokio::test]
+async fn remote_read_that_fails_is_replaced_by_queries() {
+    let frames = || ServerAnswer::new(200, "application/x-streamed-protobuf", "no frame at all");
+    for answer in [
+        frames(),
+        ServerAnswer { is_cut: true, ..frames() },
+        ServerAnswer::new(404, "text/plain", "no"),
+        json_answer("{}"),
+    ] {
+        let server = QueryServer::start(move |request: &str| {
+            if request.contains("/api/v1/read ") { answer.clone() } else { healthy_answer(request) }
+        })
+        .await;
+        let reader = SeriesReader::open(&options_for(&server.url)).await.unwrap();
+        let window = reader.with_remote_read().read_window(FROM, UNTIL).await.unwrap();
+        assert_eq!((window.batches.len(), window.load.queries), (3, 4));
+        let reads = server.requests().iter().filter(|it| it.contains("/api/v1/read ")).count();
+        assert_eq!(reads, 1);
+    }
+}
+
 #[tokio::test]
 async fn tenant_and_matchers_are_sent() {
     let server = QueryServer::start(healthy_answer).await;

@@ -12,7 +12,7 @@ use super::{
     setting_values::{SizeSetting, SpanSetting},
 };
 use gaunt_series::{
-    MAX_BODY, MAX_SAMPLES, NextSteps, REFRESH, SeriesOptions, TENANT_HEADER, TIMEOUT,
+    MAX_BODY, MAX_SAMPLES, QueryErrorSteps, REFRESH, SeriesOptions, TENANT_HEADER, TIMEOUT,
 };
 
 /// The limits of the time between two refreshes.
@@ -102,7 +102,7 @@ impl PrometheusSection {
             timeout: self.timeout.to_duration(),
             max_body: self.max_body.to_bytes(),
             max_samples: self.max_samples,
-            next_steps: NextSteps::PROMETHEUS,
+            next_steps: QueryErrorSteps::PROMETHEUS,
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{
     FROM, UNTIL, options_for,
     query_server::{QueryServer, ServerAnswer, json_answer, matrix_answer},
 };
-use crate::{NextSteps, QueryError, StoredSeries};
+use crate::{QueryError, QueryErrorSteps, StoredSeries};
 
 /// Two nodes, of which the second has no metrics; a pair of writers, one of which lies.
 fn store_answer(request: &str) -> ServerAnswer {
@@ -41,7 +41,7 @@ fn store_answer(request: &str) -> ServerAnswer {
 
 async fn open_store(url: &str) -> StoredSeries {
     let mut options = options_for(url);
-    (options.timeout, options.next_steps) = (Duration::from_millis(300), NextSteps::STORE);
+    (options.timeout, options.next_steps) = (Duration::from_millis(300), QueryErrorSteps::STORE);
     StoredSeries::open(&options, "hall 1", Some("writer".to_owned())).await.unwrap()
 }
 
