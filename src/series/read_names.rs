@@ -55,11 +55,11 @@ mod tests {
     #[test]
     fn only_names_that_a_dialect_reads_are_queried() {
         let names = ["up", "node_uname_info", "go_goroutines", "DCGM_FI_DEV_GPU_UTIL", "up"];
-        let rare = ["node_memory_MemTotal_bytes", "DCGM_FI_DEV_ROW_REMAP_FAILURE"];
+        let rare = ["node_memory_MemTotal_bytes", "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL"];
         let names: Vec<String> = names.into_iter().chain(rare).map(str::to_owned).collect();
         let queried = QueriedNames::of_server(&names);
         assert_eq!(queried.usual, ["DCGM_FI_DEV_GPU_UTIL", "node_uname_info"]);
-        assert_eq!(queried.rare, ["DCGM_FI_DEV_ROW_REMAP_FAILURE", "node_memory_MemTotal_bytes"]);
+        assert_eq!(queried.rare, ["DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", "node_memory_MemTotal_bytes"]);
         assert!(read_name_count() > 500);
     }
 }

@@ -132,10 +132,10 @@ rows! {
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", Same)]).with_rare_changes();
     REMAP_PENDING, "Whether rows wait for a reset to be replaced.",
         Metric::new_gauge("gaunt_gpu_row_remap_pending", Gpu, Unit::Count, 1.0)
-            .with_foreign(&[dcgm_name("DCGM_FI_DEV_ROW_REMAP_PENDING", Same)]).with_rare_changes();
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_ROW_REMAP_PENDING", Same)]);
     REMAP_FAILED, "Whether a row could not be replaced: the board is to be exchanged.",
         Metric::new_gauge("gaunt_gpu_row_remap_failed", Gpu, Unit::Count, 1.0)
-            .with_foreign(&[dcgm_name("DCGM_FI_DEV_ROW_REMAP_FAILURE", Same)]).with_rare_changes();
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_ROW_REMAP_FAILURE", Same)]);
     NVLINK_CRC_FLIT, "Checksum errors on all NVLinks of the GPU, by what was hit.",
         Metric::new_counter("gaunt_gpu_nvlink_crc_errors_total", Gpu, Unit::Count, Bits64).with_tag("kind", "flit")
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", Same)]);

@@ -204,8 +204,13 @@ mod tests {
         let names = read_names();
         assert!(names.is_sorted() && names.len() > 500, "{}", names.len());
         let rare = |name: &str| names.iter().find(|it| it.name == name).unwrap().changes_rarely;
-        assert!(rare("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL") && rare("DCGM_FI_DEV_ROW_REMAP_FAILED"));
-        for name in ["DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "node_uname_info", "gaunt_gpu_job_info"] {
+        assert!(rare("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL") && rare("DCGM_FI_DEV_FB_TOTAL"));
+        for name in [
+            "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
+            "DCGM_FI_DEV_ROW_REMAP_FAILED",
+            "node_uname_info",
+            "gaunt_gpu_job_info",
+        ] {
             assert!(!rare(name), "{name} is read at each refresh");
         }
         let names: Vec<&str> = names.iter().map(|read| read.name).collect();
