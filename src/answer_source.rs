@@ -97,13 +97,17 @@ impl AnswerSource {
             Self::Engine(engine) => Ok(engine.ask_question(question).await?),
             Self::EngineWithPast(engine, past) => {
                 let answer = engine.ask_question(question.clone()).await?;
-                let (Question::AtTime(at, question), Answer::Refused(Refusal::NotKept { .. })) =
-                    (question, &answer)
-                else {
-                    return Ok(answer);
+                let (at, question) = match question {
+                    Question::AtTime(at, question) => (Some(at), *question),
+                    question => (None, question),
                 };
+                let is_kept = !matches!(answer, Answer::Refused(Refusal::NotKept { .. }));
+                if is_kept && !past.has_more(&question, &answer) {
+                    return Ok(answer);
+                }
                 let now = engine.wait_for_tick(UnixMs(0)).await?;
-                Ok(past.ask_question(at.to_instant(now), *question).await)
+                let at = at.map_or(now, |at| at.to_instant(now));
+                Ok(past.ask_question(at, question).await)
             }
             Self::Aggregator(aggregator) => Ok(aggregator.ask_question(&question).await?),
             Self::Clusters(clusters) => Ok(clusters.ask_question(&question).await?),

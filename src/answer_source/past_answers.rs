@@ -32,6 +32,7 @@ pub struct PastSources {
 #[derive(Clone, Debug)]
 pub struct PastAnswers {
     questions: mpsc::Sender<PastQuestion>,
+    has_store: bool,
 }
 
 /// A question about an instant.
@@ -48,6 +49,7 @@ impl PastAnswers {
         if stored.is_none() && series.is_none() {
             return None;
         }
+        let has_store = stored.is_some();
         let (questions, mut waiting) = mpsc::channel::<PastQuestion>(WAITING);
         let mut answerer = PastAnswerer {
             stored: stored.map(|stored| StoredPast::new(stored, engine.clone(), live.clone())),
@@ -61,7 +63,15 @@ impl PastAnswers {
                 }
             }
         });
-        Some(Self { questions })
+        Some(Self { questions, has_store })
+    }
+
+    /// Whether an answer of the engine shows less than the span that was asked for, and a store may have more.
+    pub(super) fn has_more(&self, question: &Question, answer: &Answer) -> bool {
+        let (Question::History(query), Answer::History(known)) = (question, answer) else {
+            return false;
+        };
+        self.has_store && query.span.is_some_and(|span| span > known.span())
     }
 
     /// Answers a question about `at`.
@@ -87,6 +97,14 @@ impl PastAnswerer {
             Question::Table(filter) => find_node(filter).is_some(),
             _ => false,
         };
+        if let (Some(stored), Question::History(query)) = (&mut self.stored, &question)
+            && let Some(span) = query.span
+        {
+            return match stored.history(at, query, span).await {
+                Ok(answer) => answer,
+                Err(error) => refuse(&SanitizedText::new(&error.to_string())),
+            };
+        }
         let mut failure = None;
         if let Some(stored) = &mut self.stored
             && StoredPast::answers(&question)

@@ -6,17 +6,26 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use gaunt_api::{
-    Answer, FindingList, Question, Subject,
+    Answer, FieldKey, FieldKind, FindingList, HistoryQuery, MetricHistory, Question, Subject,
     filter::{USUAL_ROWS, select_rows},
+    history_answer::MAX_POINTS,
 };
 use gaunt_engine::{EngineHandle, EngineOptions, finding_rows};
-use gaunt_schema::{SanitizedText, UnixMs, catalogue::fleet_metrics, time::format_time_of_day};
-use gaunt_series::{QueryError, SeriesOptions, StoredSeries};
+use gaunt_schema::{
+    SanitizedText, UnixMs,
+    catalogue::fleet_metrics,
+    time::format_time_of_day,
+    unit::{MetricKind, Unit},
+};
+use gaunt_series::{QueryError, SeriesOptions, StoredHistory, StoredSeries, StoredSteps};
 
 use super::stored_fleet::StoredFleet;
 
 /// The span of the history of lost GPUs in an overview.
 const LOSSES: Duration = Duration::from_mins(30);
+
+/// The time between two samples of level `screens`.
+const SCREEN_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Instants whose verdicts are kept: those that a console moves between.
 const MAX_INSTANTS: usize = 4;
@@ -38,6 +47,22 @@ pub(super) enum StoredPastError {
     /// It cannot be read.
     #[error("the store cannot be read: {0}")]
     Query(#[from] QueryError),
+    /// It has no samples of a metric.
+    #[error(
+        "{server} has no samples of {name} there in this span; metrics are written with store.level = \"screens\""
+    )]
+    NoSeries {
+        /// The address of the store.
+        server: SanitizedText,
+        /// The name of the series.
+        name: &'static str,
+    },
+    /// The question names no device, or several.
+    #[error(
+        "a history out of the store is of one device, as in filter=node=gpu003 and gpu=5, or of metric=lost without a filter; \
+         narrow the filter, or leave out span"
+    )]
+    NotOneDevice,
     /// It has no verdicts of that time.
     #[error("{server} has no verdicts of the 5 minutes before {at}")]
     NoStep {
@@ -57,6 +82,56 @@ pub(super) struct StoredPast {
     stored: Option<StoredSeries>,
     /// The time that was asked for, and what the store has of it; the newest last.
     instants: VecDeque<(UnixMs, Arc<StoredInstant>)>,
+}
+
+/// A metric of one device, as a series of the store.
+struct StoredMetric {
+    name: &'static str,
+    labels: Vec<(&'static str, String)>,
+    is_counter: bool,
+    /// Whether it is a verdict, which is written more often.
+    is_verdict: bool,
+    field: String,
+    unit: Unit,
+}
+
+impl StoredMetric {
+    /// The series that a question is about; none if it is not one.
+    fn find(query: &HistoryQuery) -> Option<Self> {
+        if query.metric == "lost" && query.of.is_all() {
+            return Some(Self {
+                name: fleet_metrics::LOST_GPUS.catalogue_row().name,
+                labels: Vec::new(),
+                is_counter: false,
+                is_verdict: true,
+                field: "lost".to_owned(),
+                unit: Unit::Count,
+            });
+        }
+        let subject = query.of.subject();
+        let field = subject.find_field(&query.metric)?;
+        let (FieldKey::Metric(metric), FieldKind::Number(unit)) = (field.key, field.kind) else {
+            return None;
+        };
+        let row = metric.catalogue_row();
+        let mut labels: Vec<(&str, String)> = Vec::new();
+        for label in ["node"].iter().chain(row.class.key_label_names()) {
+            let key = subject.find_field(label)?.key;
+            let required = query.of.required_texts(key)?;
+            let [value] = required.as_slice() else { return None };
+            labels.push((label, (*value).to_owned()));
+        }
+        labels.extend(row.tag.map(|(label, value)| (label, value.to_owned())));
+        let is_counter = matches!(row.kind, MetricKind::Counter(_));
+        Some(Self {
+            name: row.name,
+            labels,
+            is_counter,
+            is_verdict: false,
+            field: field.name.clone(),
+            unit,
+        })
+    }
 }
 
 /// What the store has of one time.
@@ -90,6 +165,51 @@ impl StoredPast {
             ),
             _ => false,
         }
+    }
+
+    /// The history of a metric until `until`, of one device or of the lost GPUs of the whole fleet.
+    pub(super) async fn history(
+        &mut self,
+        until: UnixMs,
+        query: &HistoryQuery,
+        span: Duration,
+    ) -> Result<Answer, StoredPastError> {
+        let series = StoredMetric::find(query).ok_or(StoredPastError::NotOneDevice)?;
+        let shortest = if series.is_verdict { self.options.interval } else { SCREEN_INTERVAL };
+        let points = query.points.clamp(1, MAX_POINTS);
+        let step = Duration::from_secs(span.as_secs().div_ceil(u64::from(points))).max(shortest);
+        let count = span.as_millis().div_ceil(step.as_millis().max(1)) as usize;
+        let stored = self.open_stored().await?;
+        let labels: Vec<(&str, &str)> =
+            series.labels.iter().map(|(label, value)| (*label, value.as_str())).collect();
+        let steps = StoredSteps { until, step, count };
+        let read = stored.read_history(series.name, &labels, series.is_counter, steps).await?;
+        if read.mean.iter().all(Option::is_none) {
+            let (server, name) = (stored.server().clone(), series.name);
+            return Err(StoredPastError::NoSeries { server, name });
+        }
+        let StoredHistory { mean, low, high } = read;
+        Ok(Answer::History(Arc::new(MetricHistory {
+            at: until,
+            metric: series.field,
+            unit: series.unit,
+            devices: 1,
+            together: query.together,
+            step_ms: step.as_millis() as u64,
+            mean,
+            low,
+            high,
+        })))
+    }
+
+    async fn open_stored(&mut self) -> Result<&mut StoredSeries, QueryError> {
+        if self.stored.is_none() {
+            let replica_label = self.options.replica_label.clone();
+            let cluster = &self.engine.cluster;
+            let opened = StoredSeries::open(&self.options.series, cluster, replica_label).await?;
+            self.stored = Some(opened);
+        }
+        Ok(self.stored.as_mut().expect("it was opened above"))
     }
 
     /// Answers a question that [`Self::answers`] names as of `at`.
@@ -139,16 +259,7 @@ impl StoredPast {
         if let Some((_, known)) = self.instants.iter().find(|(known, _)| *known == at) {
             return Ok(known.clone());
         }
-        let stored = match &mut self.stored {
-            Some(stored) => stored,
-            None => {
-                let replica_label = self.options.replica_label.clone();
-                let cluster = &self.engine.cluster;
-                let opened =
-                    StoredSeries::open(&self.options.series, cluster, replica_label).await?;
-                self.stored.insert(opened)
-            }
-        };
+        let stored = self.open_stored().await?;
         let step = stored.find_step(at).await?.ok_or_else(|| StoredPastError::NoStep {
             server: stored.server().clone(),
             at: at.to_rfc3339(),

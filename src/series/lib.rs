@@ -32,7 +32,7 @@ pub use selector::match_instances;
 pub use series_clock::SeriesClock;
 pub use series_feed::{REFRESH, SeriesReaderHandle, feed_lag, spawn_reading};
 pub use series_reader::{SeriesReader, SeriesWindow, WindowLoad};
-pub use stored_series::{StoredSample, StoredSeries};
+pub use stored_series::{StoredHistory, StoredSample, StoredSeries, StoredSteps};
 pub use write_receiver::{RECEIVE_LAG, ReceiveRefusal, ReceiveStatus, WriteReceiver};
 
 /// The deadline of one query, unless set otherwise.

@@ -134,9 +134,35 @@ impl QueryClient {
         at: UnixMs,
         consume: impl FnOnce(AnsweredMatrix<'_>) -> T,
     ) -> Result<T, QueryError> {
-        let (time, timeout) = (seconds_text(at), format!("{}ms", self.deadline.as_millis()));
-        let form = [("query", query), ("time", &time), ("timeout", &timeout)];
-        let url = self.api_url("query", &[]);
+        let time = seconds_text(at);
+        self.post_query("query", &[("query", query), ("time", &time)], consume).await
+    }
+
+    /// Runs an expression at each step from `from` to `until`, and calls `consume` with its series.
+    pub(crate) async fn query_range<T>(
+        &mut self,
+        expression: &str,
+        (from, until): (UnixMs, UnixMs),
+        step: Duration,
+        consume: impl FnOnce(AnsweredMatrix<'_>) -> T,
+    ) -> Result<T, QueryError> {
+        let (start, end) = (seconds_text(from), seconds_text(until));
+        let step = step.as_secs_f64().to_string();
+        let form = [("query", expression), ("start", &start), ("end", &end), ("step", &step)];
+        self.post_query("query_range", &form, consume).await
+    }
+
+    /// Posts a form to an endpoint that answers with a matrix.
+    async fn post_query<T>(
+        &mut self,
+        endpoint: &str,
+        form: &[(&str, &str)],
+        consume: impl FnOnce(AnsweredMatrix<'_>) -> T,
+    ) -> Result<T, QueryError> {
+        let timeout = format!("{}ms", self.deadline.as_millis());
+        let url = self.api_url(endpoint, &[]);
+        let form: Vec<(&str, &str)> =
+            form.iter().copied().chain([("timeout", timeout.as_str())]).collect();
         let encoded = encode_form(&form);
         let body = self
             .fetch_body(|client| {

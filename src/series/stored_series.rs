@@ -26,6 +26,31 @@ const STEP_WITHIN: Duration = Duration::from_mins(5);
 /// The verdict that every node has.
 const NODE_VERDICT: &str = "gaunt_node_lost_gpus";
 
+/// A series over time, out of a store.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StoredHistory {
+    /// The mean of each step, oldest first; of a counter its rate per second. None where the store has nothing.
+    pub mean: Vec<Option<f32>>,
+    /// The lowest sample of each step; empty for a counter.
+    pub low: Vec<Option<f32>>,
+    /// The highest sample of each step; empty for a counter.
+    pub high: Vec<Option<f32>>,
+}
+
+/// Steps of a history.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredSteps {
+    /// The end of the last one.
+    pub until: UnixMs,
+    /// The length of each.
+    pub step: Duration,
+    /// Their number.
+    pub count: usize,
+}
+
+/// The least range of a rate: two samples a minute apart, of which one may be missing.
+const RATE_RANGE: Duration = Duration::from_mins(3);
+
 /// A sample of a stored step.
 #[derive(Debug)]
 pub struct StoredSample<'a> {
@@ -145,6 +170,37 @@ impl StoredSeries {
         Ok(query.load())
     }
 
+    /// A series with these labels over time; each step is summed up by the store.
+    pub async fn read_history(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        is_counter: bool,
+        steps: StoredSteps,
+    ) -> Result<StoredHistory, QueryError> {
+        let own = labels.iter().map(|(label, value)| match_values(label, &[value]));
+        let matchers: Vec<String> = own.chain([self.matchers.clone()]).collect();
+        let selector = select_names(&[name], &[], &matchers.join(","));
+        let mut read = async |function: &str, range: Duration| {
+            // Old servers count a sample at the beginning of a range too.
+            let range_ms = range.as_millis().saturating_sub(1).max(1);
+            let expression = format!("{function}({selector}[{range_ms}ms])");
+            let from = steps.until - steps.step * (steps.count.saturating_sub(1) as u32);
+            let span = (from, steps.until);
+            let place = |matrix: AnsweredMatrix<'_>| place_points(&matrix, from, steps);
+            self.client.query_range(&expression, span, steps.step, place).await
+        };
+        if is_counter {
+            let mean = read("rate", steps.step.max(RATE_RANGE)).await?;
+            return Ok(StoredHistory { mean, ..StoredHistory::default() });
+        }
+        Ok(StoredHistory {
+            mean: read("avg_over_time", steps.step).await?,
+            low: read("min_over_time", steps.step).await?,
+            high: read("max_over_time", steps.step).await?,
+        })
+    }
+
     /// The names of the nodes with verdicts from `from` to `until`, sorted.
     pub async fn list_nodes(
         &mut self,
@@ -201,6 +257,24 @@ impl StoredSeries {
             load: query.load(),
         })
     }
+}
+
+/// The points of a series by step; of a pair of writers the greater one.
+fn place_points(matrix: &AnsweredMatrix<'_>, from: UnixMs, steps: StoredSteps) -> Vec<Option<f32>> {
+    let mut points = vec![None; steps.count];
+    for (at, value) in matrix.result.iter().flat_map(|series| &series.values) {
+        let Some(value) = value.0.parse::<f32>().ok().filter(|value| value.is_finite()) else {
+            continue;
+        };
+        let at = UnixMs::from_seconds(*at);
+        let step = at.duration_since(from).as_millis() / steps.step.as_millis().max(1);
+        if at >= from
+            && let Some(point) = points.get_mut(step as usize)
+        {
+            *point = Some(point.map_or(value, |known: f32| known.max(value)));
+        }
+    }
+    points
 }
 
 /// What was written of nodes, as a server would have that scrapes them: a series `up` with the instants, and the series of

@@ -88,6 +88,7 @@ fn stored_verdicts() -> Vec<Sample> {
             "id=\"made_up/gpu1\",kind=\"made_up\",severity=\"critical\",entity=\"node\"",
             1.0,
         );
+        add("gaunt_gpu_power_watts", "node=\"gpu2\",gpu=\"0\"", 400.0 + 10.0 * step as f64);
         add("gaunt_lost_gpus", "", lost);
         for (cause, gpus) in [("data_starved", lost - 0.5), ("idle", 0.0), ("unexplained", 0.5)] {
             add("gaunt_cause_lost_gpus", &format!("cause=\"{cause}\""), gpus);
@@ -149,6 +150,24 @@ fn check_stored_verdicts(server: PastServer) {
     assert_eq!((cell(1), cell(2), cell(3)), (&8.0.into(), &2.5.into(), &0.6875.into()), "{jobs}");
     let (_, nodes) = ask("nodes?", last);
     assert_eq!(nodes["nodes"][0]["node"], "gpu2", "{nodes}");
+    // The store sums up a span that is longer than what is in memory.
+    let (_, history) = ask("history?metric=lost&span=1h&", last);
+    let newest = |of: &str, points: usize| {
+        let all = history[of].as_array().unwrap();
+        all[all.len() - points..].to_vec()
+    };
+    assert_eq!(
+        (&history["step_ms"], history["mean"].as_array().map(Vec::len)),
+        (&15_000.into(), Some(240))
+    );
+    assert_eq!(newest("mean", 4), [Value::Null, 0.5.into(), 0.5.into(), 2.5.into()], "{history}");
+    let of_gpu = "history?metric=power&filter=node%3Dgpu2%20and%20gpu%3D0&points=60&span=1h&";
+    let (_, history) = ask(of_gpu, last);
+    let newest = ["mean", "low", "high"].map(|of| history[of].as_array().unwrap().last().cloned());
+    assert_eq!(newest, [410.0, 400.0, 420.0].map(|watts| Some(watts.into())), "{history}");
+    let (status, refused) = ask("history?metric=power&span=1h&", last);
+    let said = refused["message"].as_str().unwrap_or_default();
+    assert!(status == 400 && said.contains("is of one device"), "{status} {refused}");
     // What verdicts do not hold, and times without them, are refused with the reason.
     for (path, at, why) in [
         ("nodes/gpu2?", last, "set prometheus.url"),
