@@ -136,7 +136,9 @@ impl StoredFleet {
     }
 
     fn add_gpu(&mut self, sample: &StoredSample<'_>) {
-        let state = GpuState::ALL.iter().find(|it| f64::from(it.number_code()) == sample.value);
+        let state = GpuState::ALL
+            .iter()
+            .find(|it| f64::from(it.number_code()).to_bits() == sample.value.to_bits());
         let gpu = sample.label("gpu").parse::<usize>().ok().filter(|gpu| *gpu < MAX_NODE_GPUS);
         let (Some(state), Some(gpu)) = (state, gpu) else { return };
         let node = self.nodes.entry(SanitizedText::new(sample.label("node"))).or_default();

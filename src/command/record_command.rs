@@ -166,12 +166,11 @@ async fn record_local(
         engine_preamble::WAIT,
     );
     let _watch = site::start_watching(scraping.site.clone(), inbox.clone()).await;
-    let (reading, manager) = match feed {
-        Some(feed) => (Some(feed.start_reading(inbox)), None),
-        None => {
-            let no_ras_status = Arc::new(|_| false);
-            (None, Some(scraping.spawn_scrape_manager(inbox, clock.clone(), no_ras_status)))
-        }
+    let (reading, manager) = if let Some(feed) = feed {
+        (Some(feed.start_reading(inbox)), None)
+    } else {
+        let no_ras_status = Arc::new(|_| false);
+        (None, Some(scraping.spawn_scrape_manager(inbox, clock.clone(), no_ras_status)))
     };
     let engine_sender = engine.delivery_sender();
     tracing::info!(folder = %folder.display(), "recording");
