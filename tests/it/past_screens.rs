@@ -1,5 +1,7 @@
 //! Screens of a time that no aggregator keeps: replayed out of a real Prometheus, or out of the verdicts in a store.
 
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
 use serde_json::Value;
 
 use crate::{
@@ -129,11 +131,11 @@ fn check_stored_verdicts(server: PastServer) {
     let last = (START_MS / 15_000 + 2) * 15_000;
     let (status, overview) = ask("overview?", last + 7_000);
     assert_eq!((status, overview["at"].as_i64()), (200, Some(last)), "{overview}");
-    let lost = &overview["lost"];
+    let loss = &overview["lost"];
     let losses =
-        ["gpus", "findings_gpus", "idle_gpus", "unexplained_gpus"].map(|of| lost[of].as_f64());
+        ["gpus", "findings_gpus", "idle_gpus", "unexplained_gpus"].map(|of| loss[of].as_f64());
     assert_eq!(losses, [2.5, 2.0, 0.0, 0.5].map(Some));
-    assert_eq!(lost["history"], serde_json::json!([0.5, 0.5, 2.5]));
+    assert_eq!(loss["history"], serde_json::json!([0.5, 0.5, 2.5]));
     assert_eq!((&overview["nodes"]["live"], &overview["nodes"]["down"]), (&2.into(), &1.into()));
     assert_eq!(overview["heat"]["states"], "CCCCCCdd", "{}", overview["heat"]);
     let note = overview["source_notes"][0].as_str().unwrap();
