@@ -9,6 +9,7 @@ use gaunt_schema::{
 
 use super::{
     EvidenceRow, JudgeState,
+    compact_value::NodeTag,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{MAX_VICTIMS, format_count, format_time_of_day},
     port_trackers::{ACTIVE, LINK_UP, PortTracker, is_port_active},
@@ -39,10 +40,11 @@ pub(super) fn detect_down_ports(
     let slots = PortSlotCounts::count_slots(judge, cluster);
     for (_, node) in cluster.sorted_nodes() {
         let siblings = OnceCell::new();
+        let tag = NodeTag::of(&node.name);
         for row in node.device_rows(DeviceClass::Port) {
             let Some(entry) = cluster.device_at(DeviceClass::Port, *row) else { continue };
             let port = judge.ports.of(*row);
-            let Some(port) = port.filter(|port| port.node == node.name) else { continue };
+            let Some(port) = port.filter(|port| port.node == tag) else { continue };
             match is_port_active(cluster, *row) {
                 None => outcome.undecidable.push(port_finding_id(node, entry)),
                 Some(true) => {
@@ -242,7 +244,7 @@ impl DownPort<'_> {
         let siblings = of_all(EvidenceRow::ActiveSiblingPorts, self.around.siblings);
         let others = (!self.port.was_active)
             .then(|| of_all(EvidenceRow::ActivePeerPorts, self.around.others));
-        let before = self.port.downed_before;
+        let before = self.port.downed_before();
         let risen = before.map(|count| count + 1.0);
         let downed = of(EvidenceRow::LinkDowned, port::LINK_DOWNED, risen).with_note(
             match (before, self.around.fell) {
@@ -252,7 +254,7 @@ impl DownPort<'_> {
             },
         );
         let downed = downed.context_if(before.is_none() && !self.around.fell);
-        let rate = EvidenceRow::FormerLineRate.to_evidence(self.port.rate_before, None);
+        let rate = EvidenceRow::FormerLineRate.to_evidence(self.port.rate_before(), None);
         let known = |evidence: &EvidenceItem| evidence.value.is_some();
         let all = [Some(state), Some(physical), Some(siblings), others, Some(downed), Some(rate)];
         let all = all.into_iter().flatten().filter(known);
