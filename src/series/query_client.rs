@@ -148,7 +148,10 @@ impl QueryClient {
     ) -> Result<T, QueryError> {
         let (start, end) = (seconds_text(from), seconds_text(until));
         let step = step.as_secs_f64().to_string();
-        let form = [("query", expression), ("start", &start), ("end", &end), ("step", &step)];
+        // Otherwise VictoriaMetrics moves the steps to multiples of their length.
+        let exact = ("nocache", "1");
+        let form =
+            [("query", expression), ("start", &start), ("end", &end), ("step", &step), exact];
         self.post_query("query_range", &form, consume).await
     }
 
