@@ -10,8 +10,7 @@ use gaunt_schema::{
 use tokio::time::sleep;
 
 use gaunt_api::{Answer, FindingAction, Question, Refusal};
-use gaunt_engine::{EngineHandle, EngineOptions, EngineStopped};
-use gaunt_series::SeriesOptions;
+use gaunt_engine::{EngineHandle, EngineStopped};
 
 mod aggregator_choice;
 mod aggregator_client;
@@ -20,25 +19,30 @@ mod aggregator_streams;
 mod cluster_names;
 mod cluster_union;
 mod joined_answer;
+mod past_answers;
 mod past_replay;
 mod remote_recording;
 mod safe_json;
+mod stored_fleet;
+mod stored_past;
+mod stored_rows;
 
 pub use aggregator_choice::AggregatorReportFn;
 pub use aggregator_client::AggregatorClient;
 pub use aggregator_connection::AggregatorError;
 pub use cluster_union::{CLUSTER_SEPARATOR, ClusterUnion, split_clusters};
-pub use past_replay::PastReplay;
+pub use past_answers::{PastAnswers, PastSources};
 pub(crate) use past_replay::play_window;
 pub use remote_recording::RemoteRecording;
+pub use stored_past::StoredPastOptions;
 
 /// A source of answers.
 #[derive(Clone, Debug)]
 pub enum AnswerSource {
     /// The engine in this process.
     Engine(EngineHandle),
-    /// The same, with a Prometheus for the time before what it keeps.
-    EngineWithPast(EngineHandle, PastReplay),
+    /// The same, with a store or a Prometheus for the time before what it keeps.
+    EngineWithPast(EngineHandle, PastAnswers),
     /// A remote `gaunt serve`.
     Aggregator(AggregatorClient),
     /// The aggregators of several clusters.
@@ -61,12 +65,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 impl AnswerSource {
     /// The engine of this process, with the past of a server if one is named.
-    pub fn of_engine(engine: EngineHandle, past: Option<(SeriesOptions, EngineOptions)>) -> Self {
-        match past {
-            Some((series, options)) => {
-                let past = PastReplay::start(series, options, engine.clone());
-                Self::EngineWithPast(engine, past)
-            }
+    pub fn of_engine(engine: EngineHandle, past: PastSources) -> Self {
+        match PastAnswers::start(past, &engine) {
+            Some(past) => Self::EngineWithPast(engine, past),
             None => Self::Engine(engine),
         }
     }
@@ -96,13 +97,17 @@ impl AnswerSource {
             Self::Engine(engine) => Ok(engine.ask_question(question).await?),
             Self::EngineWithPast(engine, past) => {
                 let answer = engine.ask_question(question.clone()).await?;
-                let (Question::AtTime(at, question), Answer::Refused(Refusal::NotKept { .. })) =
-                    (question, &answer)
-                else {
-                    return Ok(answer);
+                let (at, question) = match question {
+                    Question::AtTime(at, question) => (Some(at), *question),
+                    question => (None, question),
                 };
+                let is_kept = !matches!(answer, Answer::Refused(Refusal::NotKept { .. }));
+                if is_kept && !past.has_more(&question, &answer) {
+                    return Ok(answer);
+                }
                 let now = engine.wait_for_tick(UnixMs(0)).await?;
-                Ok(past.ask_question(at.to_instant(now), *question).await)
+                let at = at.map_or(now, |at| at.to_instant(now));
+                Ok(past.ask_question(at, question).await)
             }
             Self::Aggregator(aggregator) => Ok(aggregator.ask_question(&question).await?),
             Self::Clusters(clusters) => Ok(clusters.ask_question(&question).await?),

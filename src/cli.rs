@@ -216,7 +216,7 @@ pub struct RecordArguments {
     /// Record the targets of this aggregator, such as http://10.0.0.5:9771, without scraping them again.
     #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "config", "period", "prometheus"])]
     pub aggregator: Option<String>,
-    /// The span of the past of a Prometheus that is recorded.
+    /// The span of the past of a Prometheus that is recorded; without one, what it scrapes from now on.
     #[command(flatten)]
     pub past: PastSpanArguments,
     /// Folder of the recording; an existing recording is continued.

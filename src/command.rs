@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     alert,
-    answer_source::{AnswerSource, AnswerSourceError},
+    answer_source::{AnswerSource, AnswerSourceError, PastSources},
     site,
 };
 use gaunt_engine::{
@@ -179,7 +179,8 @@ impl ViewSource {
             Self::Targets(scraping) => {
                 // The recent past of a server is played first.
                 let needs_warmup = scraping.series.is_none();
-                let past = scraping.past.clone().map(|past| (past, scraping.engine.clone()));
+                let (series, engine) = (scraping.past.clone(), scraping.engine.clone());
+                let past = PastSources { stored: None, series, engine };
                 let (engine, engine_feed) = Box::pin(scraping.start_engine()).await?;
                 let feed = ViewFeed::Gatherer { _feeding: engine_feed };
                 let source = AnswerSource::of_engine(engine, past);

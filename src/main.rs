@@ -253,12 +253,21 @@ async fn run_bundle(options: cli::BundleArguments) -> anyhow::Result<ExitCode> {
 }
 
 async fn run_record(options: cli::RecordArguments) -> anyhow::Result<ExitCode> {
-    let settings = load_settings(&options.scrape)?;
-    let record_options = recording_options(&options, settings.period);
+    let mut settings = load_settings(&options.scrape)?;
     if options.scrape.server.prometheus.is_some() {
-        let past = past_options(options.scrape.server.clone(), &options.past, &settings)?;
-        return command::record_command::record_past(past, record_options).await;
+        if options.past.is_named() {
+            let record_options = recording_options(&options, settings.period);
+            let past = past_options(options.scrape.server.clone(), &options.past, &settings)?;
+            return command::record_command::record_past(past, record_options).await;
+        }
+        let series = open_series(&options.scrape, &mut settings, RECENT).await?;
+        let record_options = recording_options(&options, settings.period);
+        let setup = build_checked_setup(&options.scrape, settings)?;
+        let setup = Box::new(ScrapingSetup { series, ..setup });
+        let source = command::record_command::RecordSource::Targets(setup);
+        return command::record_command::run(source, record_options, options.duration).await;
     }
+    let record_options = recording_options(&options, settings.period);
     let address = choose_aggregator(options.aggregator.clone(), &settings);
     let uses_aggregator = address.named_by == AggregatorNamedBy::Flag
         || address.named_by != AggregatorNamedBy::Default

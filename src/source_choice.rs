@@ -26,7 +26,7 @@ pub(crate) fn past_options(
     let series = settings.series_options(server.prometheus, server.matchers);
     let series = series.context("no server is named; pass --prometheus URL")?;
     anyhow::ensure!(until <= now, "--at is in the future; write it in UTC");
-    Ok(command::PastOptions { series, from: until - past.span, until })
+    Ok(command::PastOptions { series, from: until - past.span(), until })
 }
 
 /// Opens the Prometheus of the flags, or that of the settings if nothing else is named; its scrape interval is the

@@ -9,10 +9,7 @@ use gaunt_api::{Answer, NodeDetail, Overview, Question, Refusal};
 use gaunt_engine::{Engine, EngineHandle, EngineOptions};
 use gaunt_schema::{Delivery, SanitizedText, UnixMs};
 use gaunt_series::{QueryError, SeriesOptions, SeriesReader, SeriesWindow, match_instances};
-use tokio::{
-    sync::{mpsc, oneshot},
-    task::block_in_place,
-};
+use tokio::task::block_in_place;
 
 /// The time that is lived through before the instant: judgements need to know what is usual.
 const SPAN: Duration = Duration::from_mins(15);
@@ -27,24 +24,6 @@ const TICK_INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Durati
 /// Instants whose engines are kept: those that a console moves between.
 const MAX_INSTANTS: usize = 4;
 
-/// Questions that wait.
-const WAITING: usize = 32;
-
-/// Answers questions about the past, one after the other.
-#[derive(Clone, Debug)]
-pub struct PastReplay {
-    questions: mpsc::Sender<PastQuestion>,
-    /// The address of the server, for messages.
-    server: SanitizedText,
-}
-
-/// A question about an instant.
-struct PastQuestion {
-    at: UnixMs,
-    question: Question,
-    reply: oneshot::Sender<Answer>,
-}
-
 /// An engine that stands at an instant, for the whole fleet or for one node.
 struct ReplayedInstant {
     at: UnixMs,
@@ -53,38 +32,35 @@ struct ReplayedInstant {
     engine: Result<EngineHandle, SanitizedText>,
 }
 
+pub(super) fn refuse(why: &SanitizedText) -> Answer {
+    Answer::Refused(Refusal::BadParameter { parameter: "at".into(), why: why.clone() })
+}
+
+/// Replays instants of one server.
+pub(super) struct PastReplay {
+    series: SeriesOptions,
+    options: EngineOptions,
+    /// Says which targets a node has.
+    live: EngineHandle,
+    /// The newest last.
+    instants: VecDeque<ReplayedInstant>,
+}
+
 impl PastReplay {
-    /// Starts to answer out of this server. The live engine says which targets a node has; it ends the task with its
-    /// last copy.
-    pub fn start(series: SeriesOptions, engine: EngineOptions, live: EngineHandle) -> Self {
-        let (questions, mut waiting) = mpsc::channel::<PastQuestion>(WAITING);
-        let server = SanitizedText::new(series.url.split(['?', '#']).next().unwrap_or_default());
+    /// Nothing is sent yet.
+    pub(super) fn new(series: SeriesOptions, engine: EngineOptions, live: EngineHandle) -> Self {
         let options = EngineOptions { alerts: None, peers: None, store: None, ..engine };
-        let mut replayer = PastReplayer { series, options, live, instants: VecDeque::new() };
-        tokio::spawn(async move {
-            while let Some(asked) = waiting.recv().await {
-                // The client may have gone.
-                if !asked.reply.is_closed() {
-                    _ = asked.reply.send(replayer.answer(asked.at, asked.question).await);
-                }
-            }
-        });
-        Self { questions, server }
+        Self { series, options, live, instants: VecDeque::new() }
     }
 
-    /// Answers a question about `at`.
-    pub(super) async fn ask_question(&self, at: UnixMs, question: Question) -> Answer {
-        let (reply, answer) = oneshot::channel();
-        let asked = PastQuestion { at, question, reply };
-        let sent = self.questions.send(asked).await.is_ok();
-        let answer = if sent { answer.await.ok() } else { None };
-        let answer = answer.unwrap_or_else(|| refuse(&SanitizedText::new("gaunt is stopping")));
-        match answer {
+    /// Answers a question about `at`. An overview says where it comes from and what it lacks.
+    pub(super) async fn answer(&mut self, at: UnixMs, question: Question) -> Answer {
+        match self.answer_from_replay(at, question).await {
             Answer::Overview(overview) => {
+                let server = self.series.url.split(['?', '#']).next().unwrap_or_default();
                 let note = SanitizedText::new(&format!(
-                    "past, replayed from 15 minutes of series of {}: baselines are those of these minutes; no processes, \
+                    "past, replayed from 15 minutes of series of {server}: baselines are those of these minutes; no processes, \
                      topology files, job lists and acknowledgements",
-                    self.server
                 ));
                 let mut overview: Overview = Arc::unwrap_or_clone(overview);
                 overview.source_notes.insert(0, note.clone());
@@ -94,23 +70,8 @@ impl PastReplay {
             answer => answer,
         }
     }
-}
 
-fn refuse(why: &SanitizedText) -> Answer {
-    Answer::Refused(Refusal::BadParameter { parameter: "at".into(), why: why.clone() })
-}
-
-/// The state of the task.
-struct PastReplayer {
-    series: SeriesOptions,
-    options: EngineOptions,
-    live: EngineHandle,
-    /// The newest last.
-    instants: VecDeque<ReplayedInstant>,
-}
-
-impl PastReplayer {
-    async fn answer(&mut self, at: UnixMs, question: Question) -> Answer {
+    async fn answer_from_replay(&mut self, at: UnixMs, question: Question) -> Answer {
         let node = match &question {
             Question::Node(node) => Some(node.clone()),
             Question::Table(filter) => find_node(filter),
@@ -183,7 +144,7 @@ impl PastReplayer {
     }
 
     async fn read_engine(&self, series: &SeriesOptions, at: UnixMs) -> Result<Engine, QueryError> {
-        let mut reader = SeriesReader::open(series).await?;
+        let mut reader = SeriesReader::open(series).await?.with_remote_read();
         let mut from = at - SPAN;
         reader.discover_names(from, at).await?;
         let (mut engine, mut tick) = (None, None);
@@ -210,7 +171,7 @@ impl PastReplayer {
 }
 
 /// The node that all rows of a filter are on.
-fn find_node(filter: &gaunt_api::Filter) -> Option<SanitizedText> {
+pub(super) fn find_node(filter: &gaunt_api::Filter) -> Option<SanitizedText> {
     let field = filter.subject().find_field("node")?;
     match filter.required_texts(field.key)?.as_slice() {
         [node] => Some(SanitizedText::new(node)),

@@ -68,6 +68,7 @@ pub fn history_query(finding: &Finding, evidence: &EvidenceItem) -> Option<Histo
         of: Filter::parse(subject, &parts.join(" and ")).ok()?,
         together: HistoryAggregation::Mean,
         points: USUAL_POINTS,
+        span: None,
     })
 }
 

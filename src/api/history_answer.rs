@@ -1,5 +1,7 @@
 //! History: one metric of one device, or aggregated over many, over time.
 
+use std::time::Duration;
+
 use gaunt_schema::{SanitizedText, UnixMs, unit::Unit};
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +12,9 @@ pub const MAX_POINTS: u32 = 2_000;
 
 /// Default number of points: as many as a wide terminal has columns.
 pub const USUAL_POINTS: u32 = 240;
+
+/// The longest span of a history.
+pub const LONGEST_SPAN: Duration = Duration::from_hours(24 * 90);
 
 /// A history query.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +27,9 @@ pub struct HistoryQuery {
     pub together: HistoryAggregation,
     /// The most points to return.
     pub points: u32,
+    /// The time that is shown, up to [`LONGEST_SPAN`]; none for all that is in memory. What is longer comes from a store, if
+    /// verdicts are written to one.
+    pub span: Option<Duration>,
 }
 
 /// Aggregation of many devices into one series.
@@ -85,6 +93,20 @@ pub struct MetricHistory {
 }
 
 impl MetricHistory {
+    /// The time that its points cover.
+    pub fn span(&self) -> Duration {
+        Duration::from_millis(self.step_ms.saturating_mul(self.mean.len() as u64))
+    }
+
+    /// Drops what is older than this.
+    pub fn crop_to(&mut self, span: Duration) {
+        let kept = span.as_millis().div_ceil(u128::from(self.step_ms.max(1)));
+        for points in [&mut self.mean, &mut self.low, &mut self.high] {
+            let dropped = points.len().saturating_sub(usize::try_from(kept).unwrap_or(usize::MAX));
+            points.drain(..dropped);
+        }
+    }
+
     /// Merges neighbouring points until there are at most `points`; minimum and maximum of each are kept.
     ///
     /// Groups are counted from the end, so that the newest point is as wide as the others.
@@ -142,6 +164,16 @@ mod tests {
         let mut whole = power_history(vec![Some(1.0), None]);
         whole.downsample_to(2);
         assert_eq!((whole.mean, whole.low.len()), (vec![Some(1.0), None], 0));
+    }
+
+    #[test]
+    fn crop_keeps_the_newest_points() {
+        let mut history = power_history((0..10).map(|at| Some(at as f32)).collect());
+        history.crop_to(Duration::from_millis(2_500));
+        assert_eq!((history.mean, history.low.len()), (vec![Some(7.0), Some(8.0), Some(9.0)], 0));
+        let mut short = power_history(vec![Some(1.0)]);
+        short.crop_to(LONGEST_SPAN);
+        assert_eq!(short.span(), Duration::from_secs(1));
     }
 
     proptest::proptest! {

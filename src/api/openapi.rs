@@ -23,7 +23,7 @@ const BUSY: &str = "No answer is available now; retry later.";
 const NOT_FOUND: &str = "Nothing has this name.";
 
 /// The parameters of [`PATHS`].
-const PARAMETERS: [(&str, &str); 11] = [
+const PARAMETERS: [(&str, &str); 12] = [
     (
         "at",
         "A past time: `-20m`, or milliseconds since the Unix epoch. Data of the last half an hour is \
@@ -41,6 +41,11 @@ const PARAMETERS: [(&str, &str); 11] = [
     ("subject", "The subject of the filter."),
     ("together", "Aggregation of many devices into one series."),
     ("points", "The most points; minimum and maximum of merged samples are kept."),
+    (
+        "span",
+        "The time that is shown, up to `90d`: `6h`, `7d`. Without it, all that is in memory; what is longer is read from the \
+         store of `[store]`, if there is one.",
+    ),
     (
         "last",
         "The period: `15m` (the default), `90s` or `1h`. An hour is retained; `from` is the start of the \

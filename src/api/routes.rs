@@ -6,7 +6,7 @@ use gaunt_schema::SanitizedText;
 
 use super::{
     Filter, FilterError, HistoryAggregation, HistoryQuery, Question, Refusal, Subject, TimeParam,
-    history_answer::{MAX_POINTS, USUAL_POINTS},
+    history_answer::{LONGEST_SPAN, MAX_POINTS, USUAL_POINTS},
     usage_report,
 };
 
@@ -44,7 +44,7 @@ pub const PATHS: [(&str, &[&str], &str); 19] = [
     ("probe", &[], "Measurements of probes between nodes, and suspects."),
     (
         "history",
-        &["metric", "subject", "filter", "together", "points", "at"],
+        &["metric", "subject", "filter", "together", "points", "span", "at"],
         "One metric over time.",
     ),
     ("usage", &["last"], "GPU time and energy by job, GPU model, state and cause."),
@@ -141,6 +141,7 @@ impl Question {
                     ("together", ask.together.as_str().to_owned()),
                     ("points", ask.points.to_string()),
                 ];
+                parameters.extend(ask.span.map(|span| ("span", format!("{}s", span.as_secs()))));
                 parameters.extend(filter_parameter(&ask.of));
                 (vec!["history"], parameters)
             }
@@ -264,11 +265,20 @@ impl<'a> QueryParameters<'a> {
                 )?
             }
         };
+        let span = match self.get("span") {
+            None => None,
+            Some(word) => {
+                let span = usage_report::parse_span(word).filter(|span| *span <= LONGEST_SPAN);
+                let why = || format!("invalid duration {word}; write 6h or 7d, up to 90d");
+                Some(span.ok_or_else(|| bad("span", why()))?)
+            }
+        };
         Ok(HistoryQuery {
             metric: SanitizedText::new(metric),
             of: self.parse_filter(subject)?,
             together,
             points,
+            span,
         })
     }
 }
@@ -304,6 +314,7 @@ mod tests {
             "nodes/gpu003?at=1700000000000",
             "jobs?sort=lost desc&at=-90s",
             "history?metric=power&filter=node=gpu003 and gpu=5&points=60",
+            "history?metric=lost&span=7d&at=-1h",
             "usage?last=900s",
             "alerts",
             "coverage",
@@ -336,6 +347,10 @@ mod tests {
             (
                 "history?metric=power&points=0",
                 "parameter points: invalid value 0; write a number from 1 to 2000",
+            ),
+            (
+                "history?metric=power&span=91d",
+                "parameter span: invalid duration 91d; write 6h or 7d",
             ),
             (
                 "history?metric=power&subject=jobs",

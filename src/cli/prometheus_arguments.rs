@@ -26,10 +26,26 @@ pub struct PastSpanArguments {
     /// End of the span that is read: '2026-11-15 02:00' in UTC, 2026-11-15T02:00:00Z, or -90m; default: now.
     #[arg(long, value_name = "TIME", requires = "prometheus", value_parser = parse_time)]
     pub at: Option<TimeParam>,
-    /// Length of the span that is read, up to 31d. Findings need some minutes before a fault to know what is usual.
-    #[arg(long, value_name = "DURATION", default_value = "30m", requires = "prometheus", value_parser = parse_past_span)]
-    pub span: Duration,
+    /// Length of the span that is read, up to 31d; default: 30m. Findings need some minutes before a fault to know what is
+    /// usual.
+    #[arg(long, value_name = "DURATION", requires = "prometheus", value_parser = parse_past_span)]
+    pub span: Option<Duration>,
 }
+
+impl PastSpanArguments {
+    /// Whether a span of the past is meant, and not the present.
+    pub fn is_named(&self) -> bool {
+        self.at.is_some() || self.span.is_some()
+    }
+
+    /// The length of the span.
+    pub fn span(&self) -> Duration {
+        self.span.unwrap_or(USUAL_SPAN)
+    }
+}
+
+/// The span that is read unless another is named.
+const USUAL_SPAN: Duration = Duration::from_mins(30);
 
 /// The longest span that is read, as for a recording.
 const LONGEST: Duration = Duration::from_hours(31 * 24);

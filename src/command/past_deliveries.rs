@@ -111,7 +111,7 @@ async fn send_slices(
     slices: &mpsc::SyncSender<Result<SeriesWindow, QueryError>>,
 ) -> Result<(), QueryError> {
     let series = SeriesOptions { max_samples: MAX_SLICE_SAMPLES, ..options.series.clone() };
-    let mut reader = SeriesReader::open(&series).await?;
+    let mut reader = SeriesReader::open(&series).await?.with_remote_read();
     reader.discover_names(options.from, options.until).await?;
     let (mut from, mut empty, mut has_pages) = (options.from, None, false);
     while from < options.until {

@@ -21,7 +21,7 @@ use tokio::{
 
 use super::{
     PastOptions, ScrapingSetup, engine_preamble, past_deliveries::PastDeliveries,
-    progress_line::ProgressLine,
+    progress_line::ProgressLine, series_setup::SeriesFeed,
 };
 use crate::{answer_source::AggregatorClient, site};
 use gaunt_engine::{
@@ -40,7 +40,7 @@ const DRAIN: Duration = Duration::from_millis(5);
 /// Source of a recording.
 #[derive(Debug)]
 pub enum RecordSource {
-    /// These targets, scraped by this process.
+    /// These targets, scraped by this process, or what a Prometheus scrapes from now on.
     Targets(Box<ScrapingSetup>),
     /// An aggregator, which forwards what its targets report.
     Aggregator(AggregatorClient),
@@ -131,25 +131,33 @@ fn print_status(line: &str) {
     drop(writeln!(io::stderr(), "gaunt: {line}"));
 }
 
-/// Records what this process scrapes. An engine observes the same: the oldest segments are removed, and the remaining
+/// Records what this process scrapes, or reads from a Prometheus. An engine observes the same: the oldest segments are removed, and the remaining
 /// ones must contain the state at their start.
 async fn record_local(
-    scraping: ScrapingSetup,
+    mut scraping: ScrapingSetup,
     options: RecordOptions,
     mut end: Pin<Box<dyn Future<Output = ()> + Send>>,
 ) -> anyhow::Result<Recorder> {
-    if scraping.plan.is_empty() {
+    let series = scraping.series.take();
+    if scraping.plan.is_empty() && series.is_none() {
         anyhow::bail!(
             "no targets; name them with --targets 'gpu[001-064]', --targets-file FILE, or gather.targets \
-             in the settings, or record an aggregator's with --aggregator URL"
+             in the settings, a Prometheus that scrapes them with --prometheus URL, or record an aggregator's with \
+             --aggregator URL"
         );
     }
     let folder = options.folder.clone();
     let recorder = Recorder::start_recording(options)?;
-    let clock: ClockFn = gaunt_engine::monotonic_clock();
     let (inbox, mut deliveries) = mpsc::channel::<Delivery>(PASSING);
     let mut engine =
         Engine::new(gaunt_engine::EngineOptions { says_usual: true, ..scraping.engine.clone() });
+    // The first segment begins with what the recent past of a server teaches.
+    let feed = match series {
+        Some(setup) => Some(Box::pin(setup.play_recent(&mut engine)).await?),
+        None => None,
+    };
+    let clock: ClockFn =
+        feed.as_ref().map_or_else(gaunt_engine::monotonic_clock, SeriesFeed::clock);
     engine.run_tick(clock());
     let engine = gaunt_engine::spawn_existing(engine, clock.clone());
     let _preambles = engine_preamble::spawn_preamble_task(
@@ -160,7 +168,12 @@ async fn record_local(
         engine_preamble::WAIT,
     );
     let _watch = site::start_watching(scraping.site.clone(), inbox.clone()).await;
-    let manager = scraping.spawn_scrape_manager(inbox, clock.clone(), Arc::new(|_| false));
+    let (reading, manager) = if let Some(feed) = feed {
+        (Some(feed.start_reading(inbox)), None)
+    } else {
+        let no_ras_status = Arc::new(|_| false);
+        (None, Some(scraping.spawn_scrape_manager(inbox, clock.clone(), no_ras_status)))
+    };
     let engine_sender = engine.delivery_sender();
     tracing::info!(folder = %folder.display(), "recording");
     let mut is_announced = false;
@@ -185,6 +198,6 @@ async fn record_local(
             },
         }
     }
-    drop(manager);
+    drop((reading, manager));
     Ok(recorder)
 }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     alert::{self, AlertError, AlertingTasks},
-    answer_source::AnswerSource,
+    answer_source::{AnswerSource, PastSources},
     peers::{self, PeerOptions},
     serve::{self, AggregatorServer, RoleOptions},
 };
@@ -91,7 +91,7 @@ pub async fn run(
     // A Prometheus that is read instead of targets has the past itself.
     let may_restore = scraping.series.is_none().then(|| scraping.engine.clone());
     let (store, engine) = pair.start_engine(loaded, scraping.engine.clone()).await;
-    let past = scraping.past.clone().map(|past| (past, scraping.engine.clone()));
+    let past = past_sources(&scraping, serve_options.store.as_ref());
     let (mut engine, feed) = scraping.feed_engine(engine).await?;
     let mut persisting = None;
     if let Some(store) = store {
@@ -134,6 +134,15 @@ pub async fn run(
     }
     drop((alerting_control, peer_tasks, store_tasks, own_tasks, feed));
     Ok(ExitCode::SUCCESS)
+}
+
+/// What answers about a time that the engine does not keep.
+fn past_sources(scraping: &ScrapingSetup, store: Option<&StoreOptions>) -> PastSources {
+    PastSources {
+        stored: store.and_then(stored_history::stored_past),
+        series: scraping.past.clone(),
+        engine: scraping.engine.clone(),
+    }
 }
 
 /// The signals that end the aggregator.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gaunt_engine::{EngineHandle, EngineOptions, EngineStopped, MAX_PEER_PAST, RecordedPast};
 use gaunt_schema::UnixMs;
 use gaunt_scrape::MAX_TARGETS;
-use gaunt_series::{QueryError, SeriesOptions, StoredSeries};
+use gaunt_series::{QueryError, QueryErrorSteps, SeriesOptions, StoredSeries};
 use gaunt_store::StoreOptions;
 use tokio::{
     task::{JoinSet, spawn_blocking},
@@ -13,6 +13,7 @@ use tokio::{
 };
 
 use super::persist_task::wall_clock_now;
+use crate::answer_source::StoredPastOptions;
 
 /// The verdict with the lost GPUs of the whole cluster.
 const LOST_GPUS: &str = "gaunt_lost_gpus";
@@ -40,13 +41,7 @@ pub(super) fn start_restoring(
     engine: &EngineHandle,
     tasks: &mut JoinSet<()>,
 ) {
-    let Some(url) = store.query_url.clone() else { return };
-    let series = SeriesOptions {
-        tenant: store.tenant.clone(),
-        access: store.access.clone(),
-        timeout: QUERY_WITHIN,
-        ..SeriesOptions::with_url(url)
-    };
+    let Some(series) = store_series(store) else { return };
     let (engine, replica_label) = (engine.clone(), store.replica_label.clone());
     tasks.spawn(async move {
         let opened = StoredSeries::open(&series, &options.cluster, replica_label).await;
@@ -69,6 +64,26 @@ pub(super) fn start_restoring(
         .run()
         .await;
     });
+}
+
+/// How the store is queried; none if it has no address for queries.
+fn store_series(store: &StoreOptions) -> Option<SeriesOptions> {
+    Some(SeriesOptions {
+        tenant: store.tenant.clone(),
+        access: store.access.clone(),
+        timeout: QUERY_WITHIN,
+        next_steps: QueryErrorSteps::STORE,
+        ..SeriesOptions::with_url(store.query_url.clone()?)
+    })
+}
+
+/// How verdicts of the past are read back from the store.
+pub(super) fn stored_past(store: &StoreOptions) -> Option<StoredPastOptions> {
+    Some(StoredPastOptions {
+        series: store_series(store)?,
+        replica_label: store.replica_label.clone(),
+        interval: store.interval,
+    })
 }
 
 /// What was read so far.

@@ -23,7 +23,7 @@ use gaunt_judge::gpus_of_parts;
 const MAX_FINDINGS: usize = 32;
 
 /// Maximum number of nodes in the overview: more than any screen shows at once.
-const MAX_WORST: usize = 32;
+pub const MAX_WORST: usize = 32;
 
 /// A difference of clocks that changes nothing, in seconds: each sample has the instant of its server.
 const MAX_SKEW_SECONDS: i64 = 5;
@@ -49,7 +49,7 @@ fn is_known(count: StateCount) -> bool {
 
 /// The findings and groups of the worst rows. A group is never cut: it reports the number and the cost of all of its
 /// members, the first of which are included.
-fn worst_findings(list: &FindingList) -> (Vec<Finding>, Vec<FindingGroup>) {
+pub fn worst_findings(list: &FindingList) -> (Vec<Finding>, Vec<FindingGroup>) {
     let lines = finding_group::collect_lines(&list.findings, &list.groups);
     let (mut wanted, mut groups) = (HashSet::new(), Vec::new());
     for line in lines.iter().take(MAX_FINDINGS) {

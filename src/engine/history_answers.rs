@@ -67,6 +67,9 @@ impl View<'_> {
             low: Vec::new(),
             high: Vec::new(),
         };
+        if let Some(span) = ask.span {
+            history.crop_to(span);
+        }
         history.downsample_to(ask.points);
         Ok(history)
     }
@@ -118,6 +121,9 @@ impl View<'_> {
             low: Vec::new(),
             high: Vec::new(),
         };
+        if let Some(span) = ask.span {
+            history.crop_to(span);
+        }
         history.downsample_to(ask.points);
         history
     }

@@ -70,6 +70,7 @@ use engine_handle::PublishedState;
 pub use engine_handle::{EngineHandle, EngineStopped, FlushRequest, INBOX, QUESTIONS};
 pub use engine_loop::{monotonic_clock, spawn_existing, spawn_new, spawn_stepped, tick_interval};
 pub use finding_journal::{FindingJournal, JournalDay, JournalEntry, KEPT_DAYS, day_number};
+pub use fleet_overview::{MAX_WORST, worst_findings};
 pub use gaunt_judge::BaselineSnapshot;
 pub use history_readings::{HistoryReadings, NodeHistoryReadings};
 use judgement_task::{JudgementResult, JudgementTask};
@@ -79,6 +80,8 @@ pub use peer_snapshot::{MAX_PEER_PAST, MAX_PEER_SNAPSHOT, PeerSnapshot, PeerStat
 pub use persisted_state::PersistedState;
 pub use recorded_past::{MAX_PAST, RecordedPast, UnreadablePast};
 use snapshot_history::{SnapshotHistory, TickSnapshot};
+pub use subject_rows::finding_rows;
+pub use table_answers::table_of_rows;
 pub use usage_accounting::UsageWindow;
 use usage_accounting::{UsageAccounting, UsageDelta};
 use view::View;

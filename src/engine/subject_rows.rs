@@ -23,6 +23,11 @@ mod target_rows;
 pub(super) use gpu_rows::GpuRows;
 pub(super) use port_rows::{PortRows, port_load};
 
+/// The findings of a list as rows.
+pub fn finding_rows(list: &FindingList) -> impl RowSource + '_ {
+    TableRows(finding_rows::FindingRows::new(list))
+}
+
 impl<'a> View<'a> {
     /// The rows of a filter's subject that can match it.
     pub(super) fn subject_rows(self, filter: &Filter) -> Box<dyn RowSource + 'a> {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use gaunt_schema::{AbsenceReason, SanitizedText};
+use gaunt_schema::{AbsenceReason, SanitizedText, UnixMs};
 
 use super::{finding_answers::group_findings, finding_contexts::contexts_of, view::View};
 use gaunt_api::{
@@ -15,22 +15,8 @@ impl View<'_> {
     /// The rows that match a filter, as columns.
     pub(super) fn build_table(&self, filter: &Filter) -> AnswerTable {
         let rows = self.subject_rows(filter);
-        let columns = filter.shown_columns();
-        let mut selected = select_rows(filter, &*rows, USUAL_ROWS);
-        // The rest is for the next page; `rows` is where this one ends.
-        selected.rows.truncate(MAX_CELLS as usize / columns.len().max(1));
-        AnswerTable {
-            at: self.at,
-            subject: filter.subject(),
-            total: self.total_rows(filter.subject(), &*rows),
-            matched: selected.matched,
-            offset: filter.offset(),
-            rows: selected.rows.len() as u32,
-            columns: columns
-                .iter()
-                .map(|field| build_column(field, &*rows, &selected.rows))
-                .collect(),
-        }
+        let total = self.total_rows(filter.subject(), &*rows);
+        table_of_rows(self.at, filter, total, &*rows)
     }
 
     /// The nodes, findings or targets that match a filter.
@@ -63,6 +49,23 @@ impl View<'_> {
                 });
             }
         })
+    }
+}
+
+/// The rows that match a filter, out of `total`, as columns.
+pub fn table_of_rows(at: UnixMs, filter: &Filter, total: u32, rows: &dyn RowSource) -> AnswerTable {
+    let columns = filter.shown_columns();
+    let mut selected = select_rows(filter, rows, USUAL_ROWS);
+    // The rest is for the next page; `rows` is where this one ends.
+    selected.rows.truncate(MAX_CELLS as usize / columns.len().max(1));
+    AnswerTable {
+        at,
+        subject: filter.subject(),
+        total,
+        matched: selected.matched,
+        offset: filter.offset(),
+        rows: selected.rows.len() as u32,
+        columns: columns.iter().map(|field| build_column(field, rows, &selected.rows)).collect(),
     }
 }
 

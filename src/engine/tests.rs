@@ -39,11 +39,9 @@ struct EngineTestRun {
 
 /// The targets of a fleet.
 fn targets_of(nodes: usize) -> Delivery {
-    let targets = (0..nodes).map(|node| ScrapeTarget {
-        id: TargetId(node as u32),
-        address: format!("127.1.0.{node}:9770").into(),
-        node: None,
-        origin: "test".into(),
+    let targets = (0..nodes).map(|node| {
+        let address = format!("127.1.0.{node}:9770").into();
+        ScrapeTarget { id: TargetId(node as u32), address, node: None, origin: "test".into() }
     });
     Delivery::Targets(targets.collect())
 }

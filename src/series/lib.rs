@@ -13,6 +13,7 @@ mod query_client;
 mod query_error;
 mod read_names;
 mod received_page;
+mod remote_read;
 mod selector;
 mod series_clock;
 mod series_feed;
@@ -23,14 +24,15 @@ mod stored_series;
 #[cfg(test)]
 mod tests;
 mod write_receiver;
+mod xor_chunk;
 
 pub use page_assembly::ReceivedSamples;
-pub use query_error::QueryError;
+pub use query_error::{QueryError, QueryErrorSteps};
 pub use selector::match_instances;
 pub use series_clock::SeriesClock;
 pub use series_feed::{REFRESH, SeriesReaderHandle, feed_lag, spawn_reading};
 pub use series_reader::{SeriesReader, SeriesWindow, WindowLoad};
-pub use stored_series::StoredSeries;
+pub use stored_series::{StoredHistory, StoredSample, StoredSeries, StoredSteps};
 pub use write_receiver::{RECEIVE_LAG, ReceiveRefusal, ReceiveStatus, WriteReceiver};
 
 /// The deadline of one query, unless set otherwise.
@@ -63,6 +65,8 @@ pub struct SeriesOptions {
     pub max_body: usize,
     /// The most samples of one window: the load on the server is bounded by it.
     pub max_samples: u64,
+    /// The next steps that errors name.
+    pub next_steps: &'static QueryErrorSteps,
 }
 
 impl SeriesOptions {
@@ -76,6 +80,7 @@ impl SeriesOptions {
             timeout: TIMEOUT,
             max_body: MAX_BODY,
             max_samples: MAX_SAMPLES,
+            next_steps: QueryErrorSteps::PROMETHEUS,
         }
     }
 }

@@ -8,8 +8,9 @@ use std::{
 use flate2::read::GzDecoder;
 use gaunt_schema::{UnixMs, plain_error};
 use gaunt_scrape::HttpClient;
+use gaunt_store::compress_request;
 use reqwest::{
-    Client, Response, Url,
+    Client, Response, StatusCode, Url,
     header::{
         ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, DATE, HeaderMap, HeaderName,
         HeaderValue, USER_AGENT,
@@ -19,8 +20,9 @@ use serde::Deserialize;
 use tokio::task::JoinSet;
 
 use crate::{
-    QueryError, SeriesOptions,
+    QueryError, QueryErrorSteps, SeriesOptions,
     query_answer::{AnsweredMatrix, QueryAnswer},
+    remote_read::{ReadSelection, STREAMED, decode_frame, encode_read_request, take_frame},
 };
 
 /// Characters of a server's message that are shown.
@@ -37,6 +39,8 @@ pub(crate) struct QueryClient {
     shown: String,
     deadline: Duration,
     max_body: usize,
+    /// The next steps that errors name.
+    next_steps: &'static QueryErrorSteps,
     /// How far the server's clock was ahead of ours at its last answer.
     skew_ms: Option<i64>,
     client: HttpClient,
@@ -82,6 +86,7 @@ impl QueryClient {
             base,
             deadline: options.timeout,
             max_body: options.max_body,
+            next_steps: options.next_steps,
             skew_ms: None,
             client: HttpClient::new(credentials, request_headers(tenant), None),
             _tasks: tasks,
@@ -91,6 +96,11 @@ impl QueryClient {
     /// How far the server's clock is ahead of ours, in milliseconds, to a second; none if it states no time.
     pub(crate) fn clock_skew_ms(&self) -> Option<i64> {
         self.skew_ms
+    }
+
+    /// The error for a window with more samples than the budget.
+    pub(crate) fn over_budget(&self, budget: u64) -> QueryError {
+        QueryError::OverBudget { next: self.next_steps.budget, url: self.shown.clone(), budget }
     }
 
     /// The address, for messages.
@@ -124,9 +134,38 @@ impl QueryClient {
         at: UnixMs,
         consume: impl FnOnce(AnsweredMatrix<'_>) -> T,
     ) -> Result<T, QueryError> {
-        let (time, timeout) = (seconds_text(at), format!("{}ms", self.deadline.as_millis()));
-        let form = [("query", query), ("time", &time), ("timeout", &timeout)];
-        let url = self.api_url("query", &[]);
+        let time = seconds_text(at);
+        self.post_query("query", &[("query", query), ("time", &time)], consume).await
+    }
+
+    /// Runs an expression at each step from `from` to `until`, and calls `consume` with its series.
+    pub(crate) async fn query_range<T>(
+        &mut self,
+        expression: &str,
+        (from, until): (UnixMs, UnixMs),
+        step: Duration,
+        consume: impl FnOnce(AnsweredMatrix<'_>) -> T,
+    ) -> Result<T, QueryError> {
+        let (start, end) = (seconds_text(from), seconds_text(until));
+        let step = step.as_secs_f64().to_string();
+        // Otherwise VictoriaMetrics moves the steps to multiples of their length.
+        let exact = ("nocache", "1");
+        let form =
+            [("query", expression), ("start", &start), ("end", &end), ("step", &step), exact];
+        self.post_query("query_range", &form, consume).await
+    }
+
+    /// Posts a form to an endpoint that answers with a matrix.
+    async fn post_query<T>(
+        &mut self,
+        endpoint: &str,
+        form: &[(&str, &str)],
+        consume: impl FnOnce(AnsweredMatrix<'_>) -> T,
+    ) -> Result<T, QueryError> {
+        let timeout = format!("{}ms", self.deadline.as_millis());
+        let url = self.api_url(endpoint, &[]);
+        let form: Vec<(&str, &str)> =
+            form.iter().copied().chain([("timeout", timeout.as_str())]).collect();
         let encoded = encode_form(&form);
         let body = self
             .fetch_body(|client| {
@@ -140,6 +179,60 @@ impl QueryClient {
             return Err(self.malformed("it has no raw samples; is this a Prometheus?"));
         }
         Ok(consume(matrix))
+    }
+
+    /// Reads raw samples as a stream of chunks, and calls `add` with the series of each frame; returns the number of samples,
+    /// or none if the server has no such interface. At an error some series may have been added.
+    pub(crate) async fn read_remotely(
+        &mut self,
+        selection: &ReadSelection<'_>,
+        add: impl FnMut(&AnsweredMatrix<'_>),
+    ) -> Result<Option<u64>, QueryError> {
+        let body = compress_request(&encode_read_request(selection))
+            .map_err(|error| self.malformed(&error.to_string()))?;
+        let client = self.client.current().map_err(QueryError::Credentials)?.clone();
+        let request = client
+            .post(self.api_url("read", &[]))
+            .header(CONTENT_TYPE, "application/x-protobuf")
+            .header(CONTENT_ENCODING, "snappy")
+            .header("x-prometheus-remote-read-version", "0.1.0")
+            .body(body);
+        let (url, deadline, next) = (self.shown.clone(), self.deadline, self.next_steps.timeout);
+        let read = self.read_frames(request, selection, add);
+        match tokio::time::timeout(deadline, read).await {
+            Ok(result) => result,
+            Err(_) => Err(QueryError::Timeout { url, next, deadline }),
+        }
+    }
+
+    async fn read_frames(
+        &self,
+        request: reqwest::RequestBuilder,
+        selection: &ReadSelection<'_>,
+        mut add: impl FnMut(&AnsweredMatrix<'_>),
+    ) -> Result<Option<u64>, QueryError> {
+        let mut response = request.send().await.map_err(|error| QueryError::Unreachable {
+            url: self.shown.clone(),
+            why: plain_error::network(&error),
+        })?;
+        let content_type = response.headers().get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
+        let is_streamed = content_type.is_some_and(|it| it.starts_with(STREAMED));
+        if response.status() != StatusCode::OK || !is_streamed {
+            return Ok(None);
+        }
+        let (mut arrived, mut samples) = (Vec::new(), 0);
+        let cut = |_| self.malformed("the connection ended in the middle of it");
+        while let Some(part) = response.chunk().await.map_err(cut)? {
+            arrived.extend_from_slice(&part);
+            let fault = |why: &str| self.malformed(why);
+            while let Some(data) = take_frame(&mut arrived, self.max_body).map_err(fault)? {
+                samples += decode_frame(&data, selection, &mut add).map_err(fault)?;
+            }
+        }
+        if !arrived.is_empty() {
+            return Err(self.malformed("it ends in the middle of a frame"));
+        }
+        Ok(Some(samples))
     }
 
     fn api_url(&self, endpoint: &str, parameters: &[(&str, &str)]) -> Url {
@@ -157,10 +250,10 @@ impl QueryClient {
         request: impl FnOnce(&Client) -> reqwest::RequestBuilder,
     ) -> Result<Vec<u8>, QueryError> {
         let client = self.client.current().map_err(QueryError::Credentials)?.clone();
-        let (url, deadline) = (self.shown.clone(), self.deadline);
+        let (url, deadline, next) = (self.shown.clone(), self.deadline, self.next_steps.timeout);
         match tokio::time::timeout(deadline, self.send_request(request(&client))).await {
             Ok(result) => result,
-            Err(_) => Err(QueryError::Timeout { url, deadline }),
+            Err(_) => Err(QueryError::Timeout { url, next, deadline }),
         }
     }
 
@@ -198,6 +291,7 @@ impl QueryClient {
         limit: usize,
     ) -> Result<Vec<u8>, QueryError> {
         let too_large = || QueryError::TooLarge {
+            next: self.next_steps.size,
             url: self.shown.clone(),
             why: format!(": its answer is larger than the limit of {limit} bytes"),
         };
@@ -252,16 +346,18 @@ impl QueryClient {
         });
         let text = clip_text(&text);
         let why = if text.is_empty() { String::new() } else { format!(": {text}") };
+        let steps = self.next_steps;
+        let next = steps.size;
         match status {
-            401 | 403 => QueryError::Unauthorized { url, status, why },
-            413 => QueryError::TooLarge { url, why },
-            400 | 422 | 503 if is_limit_message(&text) => QueryError::TooLarge { url, why },
+            401 | 403 => QueryError::Unauthorized { next: steps.access, url, status, why },
+            413 => QueryError::TooLarge { next, url, why },
+            400 | 422 | 503 if is_limit_message(&text) => QueryError::TooLarge { next, url, why },
             300..500 if !is_api && status != 429 => {
                 self.not_prometheus(format!("HTTP status {status}{why}"))
             }
-            504 => QueryError::TooLarge { url, why: ": it took too long".to_owned() },
+            504 => QueryError::TooLarge { next, url, why: ": it took too long".to_owned() },
             429 | 500..600 => QueryError::Overloaded { url, status, why },
-            _ => QueryError::Refused { url, status, why },
+            _ => QueryError::Refused { next: steps.refusal, url, status, why },
         }
     }
 

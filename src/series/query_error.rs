@@ -2,6 +2,41 @@
 
 use std::time::Duration;
 
+/// The next steps that errors name: they depend on which settings and flags choose the server.
+#[derive(Debug, PartialEq, Eq)]
+pub struct QueryErrorSteps {
+    /// After no answer within the deadline.
+    pub(crate) timeout: &'static str,
+    /// After a demand for credentials.
+    pub(crate) access: &'static str,
+    /// After a query that is too large.
+    pub(crate) size: &'static str,
+    /// After a query that is refused.
+    pub(crate) refusal: &'static str,
+    /// After more samples than the budget.
+    pub(crate) budget: &'static str,
+}
+
+impl QueryErrorSteps {
+    /// For a server that `--prometheus` or `[prometheus]` names.
+    pub const PROMETHEUS: &'static Self = &Self {
+        timeout: "narrow the query with --match, or raise prometheus.timeout",
+        access: "set bearer_file, basic or tenant in [prometheus]",
+        size: "narrow it with --match, or raise the limits of the server",
+        refusal: "check --match",
+        budget: "narrow the query with --match, ask less often with --period, or raise prometheus.max_samples",
+    };
+
+    /// For the store that `[store]` names.
+    pub const STORE: &'static Self = &Self {
+        timeout: "check the load of the store, and store.query_url",
+        access: "set bearer_file, basic or tenant in [store]; they are used for writing and reading",
+        size: "raise the limits of the store",
+        refusal: "check that store.query_url is the query API of the store that store.url writes to",
+        budget: "shorten the span that is asked for",
+    };
+}
+
 /// Why the pages of a time could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
@@ -36,12 +71,12 @@ pub enum QueryError {
         why: String,
     },
     /// No answer within the deadline.
-    #[error(
-        "{url}: no answer within {deadline:?}; narrow the query with --match, or raise prometheus.timeout"
-    )]
+    #[error("{url}: no answer within {deadline:?}; {next}")]
     Timeout {
         /// The address.
         url: String,
+        /// The next step.
+        next: &'static str,
         /// The deadline.
         deadline: Duration,
     },
@@ -57,8 +92,10 @@ pub enum QueryError {
         what: String,
     },
     /// The server demands credentials, or refuses them.
-    #[error("{url}: HTTP status {status}{why}; set bearer_file, basic or tenant in [prometheus]")]
+    #[error("{url}: HTTP status {status}{why}; {next}")]
     Unauthorized {
+        /// The next step.
+        next: &'static str,
         /// The address.
         url: String,
         /// The HTTP status.
@@ -67,10 +104,10 @@ pub enum QueryError {
         why: String,
     },
     /// The query exceeds a limit of the server, or its answer exceeds ours: a smaller one may not.
-    #[error(
-        "{url}: one query is too large{why}; narrow it with --match, or raise the limits of the server"
-    )]
+    #[error("{url}: one query is too large{why}; {next}")]
     TooLarge {
+        /// The next step.
+        next: &'static str,
         /// The address.
         url: String,
         /// What it says.
@@ -87,8 +124,10 @@ pub enum QueryError {
         why: String,
     },
     /// The server refuses the query.
-    #[error("{url}: HTTP status {status}{why}; check --match")]
+    #[error("{url}: HTTP status {status}{why}; {next}")]
     Refused {
+        /// The next step.
+        next: &'static str,
         /// The address.
         url: String,
         /// The HTTP status.
@@ -150,11 +189,10 @@ pub enum QueryError {
         since: String,
     },
     /// The window has more samples than the budget.
-    #[error(
-        "{url}: more than {budget} samples in one refresh; narrow the query with --match, ask less often with --period, \
-         or raise prometheus.max_samples"
-    )]
+    #[error("{url}: more than {budget} samples in one refresh; {next}")]
     OverBudget {
+        /// The next step.
+        next: &'static str,
         /// The address.
         url: String,
         /// The budget.

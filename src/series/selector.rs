@@ -7,6 +7,22 @@ use crate::QueryError;
 /// The longest list of matchers that an operator may write, in bytes.
 const MAX_SELECTOR: usize = 4 << 10;
 
+/// How a matcher compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MatcherKind {
+    /// `=`
+    Equal,
+    /// `!=`
+    NotEqual,
+    /// `=~`
+    Like,
+    /// `!~`
+    NotLike,
+}
+
+/// A matcher: a label, how it is compared, and with what.
+pub(crate) type Matcher = (String, MatcherKind, String);
+
 /// Checks that the matchers stay within the braces of a selector: quotes are closed, and there are no braces outside.
 /// Everything else is the server's to judge.
 pub(crate) fn check_matchers(text: &str) -> Result<(), QueryError> {
@@ -34,6 +50,56 @@ pub(crate) fn check_matchers(text: &str) -> Result<(), QueryError> {
         return selector_error("it has no comparison");
     }
     Ok(())
+}
+
+/// The matchers of an operator one by one; none if they have a form that only a server's own parser reads.
+pub(crate) fn parse_matchers(text: &str) -> Option<Vec<Matcher>> {
+    let mut matchers = Vec::new();
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let end = rest.find(['=', '!'])?;
+        let (label, after) = rest.split_at(end);
+        let label = label.trim();
+        let kinds = [
+            ("=~", MatcherKind::Like),
+            ("!~", MatcherKind::NotLike),
+            ("!=", MatcherKind::NotEqual),
+            ("=", MatcherKind::Equal),
+        ];
+        let (sign, kind) = kinds.into_iter().find(|(sign, _)| after.starts_with(sign))?;
+        let is_label = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        if label.is_empty() || !label.bytes().all(is_label) {
+            return None;
+        }
+        let (value, after) = parse_quoted(after[sign.len()..].trim_start())?;
+        matchers.push((label.to_owned(), kind, value));
+        rest = after.trim_start();
+        rest = match rest.strip_prefix(',') {
+            Some(rest) => rest.trim_start(),
+            None if rest.is_empty() => rest,
+            None => return None,
+        };
+    }
+    Some(matchers)
+}
+
+/// The value of a quoted text, and what follows it; escapes are those of a quote, a backslash and a line feed.
+fn parse_quoted(text: &str) -> Option<(String, &str)> {
+    let quote = text.chars().next().filter(|quote| matches!(quote, '"' | '\'' | '`'))?;
+    let mut value = String::new();
+    let mut characters = text.char_indices().skip(1);
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '\\' if quote != '`' => value.push(match characters.next()?.1 {
+                'n' => '\n',
+                escaped @ ('\\' | '"' | '\'') => escaped,
+                _ => return None,
+            }),
+            character if character == quote => return Some((value, &text[at + 1..])),
+            character => value.push(character),
+        }
+    }
+    None
 }
 
 /// The selector of series with one of these names, from one of these instances if any are given.
@@ -77,6 +143,14 @@ pub(crate) fn match_values<T: AsRef<str>>(label: &str, values: &[T]) -> String {
     text
 }
 
+/// A regular expression of one of these texts, taken literally.
+pub(crate) fn literal_pattern<T: AsRef<str>>(values: &[T]) -> String {
+    // As in a quoted string, with its escapes undone.
+    let quoted = match_values("", values);
+    let pattern = parse_quoted(quoted.trim_start_matches("=~"));
+    pattern.map_or_else(String::new, |(pattern, _)| pattern)
+}
+
 /// Adds text that a regular expression in a quoted string takes literally.
 fn push_literal(text: &mut String, literal: &str) {
     for character in literal.chars() {
@@ -104,6 +178,35 @@ mod tests {
             select_names(&["a", "b:c"], &["10.0.0.7:9400", "gpu[1]\\\""], " cluster=\"hall-1\", "),
             r#"{__name__=~"a|b:c",instance=~"10\\.0\\.0\\.7:9400|gpu\\[1\\]\\\\\"",cluster="hall-1"}"#
         );
+    }
+
+    #[test]
+    fn matchers_are_parsed_as_the_server_does_or_not_at_all() {
+        use MatcherKind::{Equal, Like, NotEqual, NotLike};
+        let parsed =
+            parse_matchers(r#" cluster="hall-1", job=~'dcgm.*' ,pod!="a\"b\\c\n",x!~`\d{2}"` , "#);
+        let expected = [
+            ("cluster", Equal, "hall-1"),
+            ("job", Like, "dcgm.*"),
+            ("pod", NotEqual, "a\"b\\c\n"),
+            ("x", NotLike, "\\d{2}\""),
+        ];
+        let expected =
+            expected.map(|(label, kind, value)| (label.to_owned(), kind, value.to_owned()));
+        assert_eq!(parsed.unwrap(), expected);
+        assert_eq!(parse_matchers(" ").unwrap(), []);
+        for unread in [
+            "a=b",
+            "a=\"b",
+            "a=\"b\" c=\"d\"",
+            "=\"b\"",
+            "a~\"b\"",
+            "a=\"\\u0041\"",
+            "\"a.b\"=\"c\"",
+        ] {
+            assert_eq!(parse_matchers(unread), None, "{unread}");
+        }
+        assert_eq!(literal_pattern(&["10.0.0.7:9400", "a\\\"|b"]), r#"10\.0\.0\.7:9400|a\\"\|b"#);
     }
 
     #[test]

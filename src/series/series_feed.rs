@@ -1,6 +1,6 @@
 //! Feed of an engine: reads a server at each refresh, and delivers every page at its own instant.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use gaunt_schema::{
     Delivery, ScrapeTarget, SourceLoad, TargetSource, UnixMs, time::format_time_of_day,
@@ -11,7 +11,9 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval_at, sleep},
 };
 
-use crate::{QueryError, SeriesReader, SeriesWindow, series_clock::SeriesClock};
+use crate::{
+    QueryError, SeriesReader, SeriesWindow, series_clock::SeriesClock, series_reader::WindowLoad,
+};
 
 /// The time between two refreshes, unless set otherwise: the usual scrape interval.
 pub const REFRESH: Duration = Duration::from_secs(15);
@@ -37,6 +39,9 @@ const SILENCE: Duration = Duration::from_mins(3);
 
 /// The time between two searches for names: exporters are added rarely.
 const DISCOVERY: Duration = Duration::from_mins(5);
+
+/// The time for which series that change rarely are not asked for again.
+const RARE_REFRESH: Duration = Duration::from_mins(5);
 
 /// Windows that wait for their instants.
 const WAITING: usize = 1;
@@ -71,11 +76,12 @@ pub fn spawn_reading(
         load: None,
     };
     let refresher = SeriesRefresher {
-        reader,
+        reader: reader.with_rare_refresh(RARE_REFRESH),
         refresh,
         until: from,
         status,
         failing: None,
+        loads: VecDeque::new(),
         clock: clock.clone(),
     };
     tasks.spawn(refresher.run(send));
@@ -99,6 +105,8 @@ struct SeriesRefresher {
     status: TargetSource,
     /// Since when the server cannot be read.
     failing: Option<Instant>,
+    /// What the refreshes of the last minutes have cost, and when they ended: one of them asks for everything.
+    loads: VecDeque<(Instant, WindowLoad)>,
     clock: SeriesClock,
 }
 
@@ -180,15 +188,34 @@ impl SeriesRefresher {
             // Asking whether there is a new scrape costs next to nothing.
             return;
         }
+        let mean = self.mean_load(load);
         self.status.load = Some(SourceLoad {
-            queries: load.queries,
-            samples: load.samples,
-            answer_ms: load.elapsed.as_secs_f64() * 1e3,
+            queries: mean.queries,
+            samples: mean.samples,
+            answer_ms: mean.elapsed.as_secs_f64() * 1e3,
             refresh_ms: self.refresh.as_millis() as u64,
             delay_ms: feed_lag(self.refresh).as_millis() as u64,
             skew_ms: load.skew_ms,
             is_received: false,
         });
+    }
+
+    /// The mean of the refreshes of the last minutes, with this one.
+    fn mean_load(&mut self, load: WindowLoad) -> WindowLoad {
+        let now = Instant::now();
+        self.loads.push_back((now, load));
+        let is_old = |(ended, _): &(Instant, WindowLoad)| now - *ended >= RARE_REFRESH;
+        while self.loads.front().is_some_and(is_old) {
+            self.loads.pop_front();
+        }
+        let count = self.loads.len().max(1) as u64;
+        let loads = || self.loads.iter().map(|(_, load)| load);
+        WindowLoad {
+            queries: loads().map(|load| load.queries).sum::<u64>().div_ceil(count),
+            samples: loads().map(|load| load.samples).sum::<u64>().div_ceil(count),
+            elapsed: loads().map(|load| load.elapsed).sum::<Duration>() / count as u32,
+            skew_ms: load.skew_ms,
+        }
     }
 
     fn record_failure(&mut self, error: &QueryError) {

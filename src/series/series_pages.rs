@@ -1,17 +1,17 @@
 //! Series to pages: samples of one window, grouped by target and instant into the pages that the exporters served.
 
-use std::time::Duration;
+use std::{hash::BuildHasher as _, time::Duration};
 
-use foldhash::fast::RandomState;
+use foldhash::fast::{FixedState, RandomState};
 use gaunt_schema::{
     Batch, SanitizedText, ScrapeFailure, TargetId, UnixMs,
     text::{PageLimits, TemplateCache},
 };
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use crate::{
     query_answer::{AnsweredMatrix, AnsweredSeries},
-    series_targets::SeriesTargets,
+    series_targets::{RareSeries, SeriesTargets},
 };
 
 /// How much older than its scrape a sample may be: exporters that state instants of their own collect once a minute.
@@ -19,6 +19,9 @@ const OLDEST_IN_SCRAPE: Duration = Duration::from_mins(5);
 
 /// The most scrapes of one target in a window: a window of an hour at one per second.
 const MAX_SCRAPES: usize = 4_096;
+
+/// The hash of a series, the same in each window.
+const SET_HASH: FixedState = FixedState::with_seed(0);
 
 /// The series and scrapes of one window.
 #[derive(Debug)]
@@ -41,6 +44,9 @@ struct TargetPages {
     since: UnixMs,
     scrapes: Vec<SeriesScrape>,
     lines: Vec<SeriesLine>,
+    /// The lines of series that change rarely, and whether they were asked for in this window.
+    rare_lines: Vec<SeriesLine>,
+    is_asked_for_rare: bool,
 }
 
 /// One scrape of a target by the server.
@@ -49,6 +55,8 @@ struct SeriesScrape {
     at: UnixMs,
     is_up: bool,
     seconds: Option<f64>,
+    /// The sum of the hashes of its series that change often: another set of series has another sum.
+    series: u64,
 }
 
 /// A series as on the page, with its values by scrape.
@@ -91,7 +99,7 @@ impl SeriesPages {
                 continue;
             };
             let since = delivered.max(from);
-            let empty = || TargetPages { since, scrapes: Vec::new(), lines: Vec::new() };
+            let empty = || TargetPages::with_start(since);
             let scrapes = &mut self.targets.entry(id).or_insert_with(empty).scrapes;
             for (at, value) in &series.values {
                 let at = UnixMs::from_seconds(*at);
@@ -101,7 +109,7 @@ impl SeriesPages {
                     _ => continue,
                 };
                 if at > since && at <= until && scrapes.len() < MAX_SCRAPES {
-                    scrapes.push(SeriesScrape { at, is_up, seconds: None });
+                    scrapes.push(SeriesScrape { at, is_up, seconds: None, series: 0 });
                 }
             }
             scrapes.sort_by_key(|scrape| scrape.at);
@@ -129,8 +137,26 @@ impl SeriesPages {
         }
     }
 
-    /// Adds series of exporters.
+    /// Adds series of exporters that change often.
     pub(crate) fn add_series(&mut self, matrix: &AnsweredMatrix<'_>, targets: &mut SeriesTargets) {
+        self.add_lines(matrix, targets, false);
+    }
+
+    /// Adds series of exporters that change rarely, of targets that [`Self::list_rare_instances`] named.
+    pub(crate) fn add_rare_series(
+        &mut self,
+        matrix: &AnsweredMatrix<'_>,
+        targets: &mut SeriesTargets,
+    ) {
+        self.add_lines(matrix, targets, true);
+    }
+
+    fn add_lines(
+        &mut self,
+        matrix: &AnsweredMatrix<'_>,
+        targets: &mut SeriesTargets,
+        changes_rarely: bool,
+    ) {
         for series in &matrix.result {
             let Some(id) = targets.find_target(&series.metric) else {
                 self.unassigned += 1;
@@ -147,10 +173,53 @@ impl SeriesPages {
                 continue;
             };
             let values = pages.place_values(series, &mut self.values);
-            if !values.is_empty() {
-                pages.lines.push(SeriesLine { text, values });
+            if values.is_empty() {
+                continue;
+            }
+            if changes_rarely {
+                pages.rare_lines.push(SeriesLine { text, values });
+                continue;
+            }
+            let hash = SET_HASH.hash_one(&text);
+            for value in &values {
+                if let Some(scrape) = pages.scrapes.get_mut(value.scrape as usize) {
+                    scrape.series = scrape.series.wrapping_add(hash);
+                }
+            }
+            pages.lines.push(SeriesLine { text, values });
+        }
+    }
+
+    /// The instances, out of these, of targets whose series that change rarely are to be asked for in this window: not asked
+    /// for since `before`, or beside another set of series. Each once, sorted.
+    pub(crate) fn list_rare_instances<'a>(
+        &mut self,
+        instances: &[&'a str],
+        targets: &SeriesTargets,
+        before: UnixMs,
+    ) -> Vec<&'a str> {
+        let mut listed: HashSet<&str, RandomState> = HashSet::default();
+        for (id, pages) in &self.targets {
+            let rare = targets.target(*id).and_then(|target| target.rare.as_ref());
+            let is_known = rare.is_some_and(|rare| {
+                let mut up = pages.scrapes.iter().filter(|scrape| scrape.is_up);
+                rare.asked > before && up.all(|scrape| scrape.series == rare.beside)
+            });
+            if !is_known && pages.scrapes.iter().any(|scrape| scrape.is_up) {
+                listed.insert(targets.instance(*id));
             }
         }
+        let mut listed: Vec<&str> =
+            instances.iter().copied().filter(|instance| listed.contains(instance)).collect();
+        if listed.len() * 2 > instances.len() {
+            // A query without a list of instances is cheaper.
+            listed = instances.to_vec();
+        }
+        let asked: HashSet<&str, RandomState> = listed.iter().copied().collect();
+        for (id, pages) in &mut self.targets {
+            pages.is_asked_for_rare = asked.contains(targets.instance(*id));
+        }
+        listed
     }
 
     /// Decodes the pages: one batch for each scrape of an announced target, in order of time.
@@ -165,7 +234,8 @@ impl SeriesPages {
             tracing::debug!(unassigned, invalid, "series that belong to no page");
         }
         let limits = PageLimits::default();
-        let (values, mut batches) = (self.values, Vec::new());
+        let (mut values, mut batches) = (self.values, Vec::new());
+        let until = self.window.1;
         let mut ids: Vec<u32> = self.targets.keys().copied().collect();
         ids.retain(|id| targets.is_read(*id));
         ids.sort_unstable();
@@ -176,6 +246,7 @@ impl SeriesPages {
             else {
                 continue;
             };
+            pages.join_rare_lines(&mut target.rare, &mut values, until);
             // The order of a page does not depend on that of the answers, so that the next page has the same.
             pages.lines.sort_by(|left, right| left.text.cmp(&right.text));
             if let Some(last) = pages.scrapes.last() {
@@ -201,6 +272,47 @@ impl SeriesPages {
 }
 
 impl TargetPages {
+    fn with_start(since: UnixMs) -> Self {
+        Self {
+            since,
+            scrapes: Vec::new(),
+            lines: Vec::new(),
+            rare_lines: Vec::new(),
+            is_asked_for_rare: false,
+        }
+    }
+
+    /// Joins the series that change rarely to the others: those of this window, which are kept, or else the kept ones with
+    /// their last value. Every page has both.
+    fn join_rare_lines(
+        &mut self,
+        kept: &mut Option<RareSeries>,
+        texts: &mut String,
+        until: UnixMs,
+    ) {
+        let up = || self.scrapes.iter().enumerate().filter(|(_, scrape)| scrape.is_up);
+        if self.is_asked_for_rare {
+            let Some((newest, scrape)) = up().next_back() else { return };
+            let of_newest = |line: &SeriesLine| {
+                let value = line.values.last().filter(|value| value.scrape as usize == newest)?;
+                let text = texts.get(value.start..value.start + value.len)?;
+                Some((line.text.as_str().into(), text.into()))
+            };
+            let lines = self.rare_lines.iter().filter_map(of_newest).collect();
+            *kept = Some(RareSeries { asked: until, beside: scrape.series, lines });
+            self.lines.append(&mut self.rare_lines);
+        } else if let Some(kept) = kept {
+            for (text, value) in &kept.lines {
+                let (start, len) = (texts.len(), value.len());
+                texts.push_str(value);
+                let values =
+                    up().map(|(scrape, _)| ScrapedValue { scrape: scrape as u32, start, len });
+                let values = values.collect();
+                self.lines.push(SeriesLine { text: text.to_string(), values });
+            }
+        }
+    }
+
     /// The values of a series by scrape: of equal instants the first, and of several in one scrape the last.
     fn place_values(&self, series: &AnsweredSeries<'_>, texts: &mut String) -> Vec<ScrapedValue> {
         let mut values: Vec<ScrapedValue> = Vec::with_capacity(series.values.len());

@@ -11,8 +11,9 @@ use crate::{
     QueryError, SeriesOptions,
     query_answer::AnsweredMatrix,
     query_client::QueryClient,
-    read_names::{read_name_count, select_read_names},
-    selector::{check_matchers, select_names},
+    read_names::{QueriedNames, read_name_count},
+    remote_read::ReadSelection,
+    selector::{Matcher, check_matchers, parse_matchers, select_names},
     series_pages::SeriesPages,
     series_targets::SeriesTargets,
 };
@@ -37,11 +38,11 @@ const LONGEST_PERIOD: Duration = Duration::from_hours(1);
 /// Reads pages back from one server.
 #[derive(Debug)]
 pub struct SeriesReader {
-    client: QueryClient,
-    selector: String,
-    max_samples: u64,
+    source: SampleSource,
     server: SanitizedText,
-    names: Vec<&'static str>,
+    names: QueriedNames,
+    /// The time for which series that change rarely are not asked for again; zero asks for them in each window.
+    rare_refresh: Duration,
     /// Whether jobs that had no series that gaunt reads may have some since.
     lists_all: bool,
     /// Sizes of a query that the server and the limit of an answer allow, as far as known.
@@ -82,16 +83,35 @@ impl SeriesReader {
         let client = QueryClient::open(options).await?;
         Ok(Self {
             server: SanitizedText::new(client.shown_url()),
-            client,
-            selector: options.selector.clone(),
-            max_samples: options.max_samples,
-            names: Vec::new(),
+            source: SampleSource {
+                client,
+                selector: options.selector.clone(),
+                remote_matchers: None,
+                max_samples: options.max_samples,
+            },
+            names: QueriedNames::default(),
+            rare_refresh: Duration::ZERO,
             lists_all: true,
             max_names: MAX_NAMES,
             max_instances: MAX_INSTANCES,
             targets: SeriesTargets::default(),
             cache: TemplateCache::default(),
         })
+    }
+
+    /// Asks for series that change rarely only once in this time, and for those of a target as soon as its other series
+    /// are not the same ones as before. Pages in between have their last values.
+    #[must_use]
+    pub fn with_rare_refresh(mut self, rare_refresh: Duration) -> Self {
+        self.rare_refresh = rare_refresh;
+        self
+    }
+
+    /// Reads by remote read where the server answers it with streamed chunks: long windows cost it a tenth of a query.
+    #[must_use]
+    pub fn with_remote_read(mut self) -> Self {
+        self.source.remote_matchers = parse_matchers(&self.source.selector);
+        self
     }
 
     /// The address of the server, for messages.
@@ -101,16 +121,16 @@ impl SeriesReader {
 
     /// Finds the names that the server has in this time and gaunt reads.
     pub async fn discover_names(&mut self, from: UnixMs, until: UnixMs) -> Result<(), QueryError> {
-        let selector = match self.selector.trim() {
+        let selector = match self.source.selector.trim() {
             "" => String::new(),
             matchers => format!("{{{}}}", matchers.trim_matches(',')),
         };
-        let names = self.client.list_values("__name__", &selector, from, until).await?;
-        let names = select_read_names(&names);
+        let names = self.source.client.list_values("__name__", &selector, from, until).await?;
+        let names = QueriedNames::of_server(&names);
         if names.is_empty() {
             return Err(self.no_series());
         }
-        tracing::debug!(names = names.len(), "names to query");
+        tracing::debug!(usual = names.usual.len(), rare = names.rare.len(), "names to query");
         (self.names, self.lists_all) = (names, true);
         Ok(())
     }
@@ -128,12 +148,12 @@ impl SeriesReader {
         let mut pages = SeriesPages::new(from, until);
         // What `up` shows was written with all other series of its scrape: nothing is torn.
         let targets = &mut self.targets;
-        let selector = select_names(UP, &[], &self.selector);
         let add = |matrix: &AnsweredMatrix<'_>| pages.add_scrapes(matrix, targets);
-        query.run(&mut self.client, &selector, self.max_samples, add).await?;
+        self.source.read(&mut query, UP, &[], add).await?;
         self.targets.forget_gone(until);
         if !pages.has_scrapes() && self.targets.is_empty() {
-            let (url, selector) = (self.client.shown_url().to_owned(), self.shown_selector());
+            let (url, selector) =
+                (self.source.client.shown_url().to_owned(), self.shown_selector());
             return Err(QueryError::NoScrapes { url, selector });
         }
         if pages.has_scrapes() {
@@ -141,7 +161,7 @@ impl SeriesReader {
         }
         let batches = pages.into_batches(&mut self.targets, &self.cache, &self.server);
         let targets = self.targets.announced_targets(&self.server);
-        let load = WindowLoad { skew_ms: self.client.clock_skew_ms(), ..query.load };
+        let load = WindowLoad { skew_ms: self.source.client.clock_skew_ms(), ..query.load };
         Ok(SeriesWindow { targets, batches, load })
     }
 
@@ -152,24 +172,52 @@ impl SeriesReader {
         pages: &mut SeriesPages,
     ) -> Result<(), QueryError> {
         let targets = &self.targets;
-        let selector = select_names(SCRAPE_DURATION, &[], &self.selector);
         let add = |matrix: &AnsweredMatrix<'_>| pages.add_durations(matrix, targets);
-        query.run(&mut self.client, &selector, self.max_samples, add).await?;
+        self.source.read(query, SCRAPE_DURATION, &[], add).await?;
         let instances = self.targets.list_instances(self.lists_all);
         let instances: Vec<&str> = instances.iter().map(|instance| &**instance).collect();
-        let mut slices = vec![QuerySlice { names: &self.names, instances: &instances }];
+        let QueriedNames { usual, rare } = self.names.clone();
+        let add = |matrix: &AnsweredMatrix<'_>, targets: &mut SeriesTargets| {
+            pages.add_series(matrix, targets);
+        };
+        self.query_slices(query, &usual, &instances, true, add).await?;
+        let before = query.until - self.rare_refresh;
+        let listed = pages.list_rare_instances(&instances, &self.targets, before);
+        if !listed.is_empty() {
+            let is_all = listed.len() == instances.len();
+            let add = |matrix: &AnsweredMatrix<'_>, targets: &mut SeriesTargets| {
+                pages.add_rare_series(matrix, targets);
+            };
+            self.query_slices(query, &rare, &listed, is_all, add).await?;
+        }
+        self.lists_all = false;
+        Ok(())
+    }
+
+    /// Queries the series of these names and instances, split to the sizes that the server allows.
+    async fn query_slices(
+        &mut self,
+        query: &mut WindowQuery,
+        names: &[&'static str],
+        instances: &[&str],
+        is_all: bool,
+        mut add: impl FnMut(&AnsweredMatrix<'_>, &mut SeriesTargets),
+    ) -> Result<(), QueryError> {
+        let mut slices = vec![QuerySlice { names, instances }];
         while let Some(slice) = slices.pop() {
+            if slice.names.is_empty() {
+                continue;
+            }
             if let Some(parts) = slice.split(self.max_names, self.max_instances) {
                 slices.extend(parts);
                 continue;
             }
             // All instances need no list.
-            let is_all = slice.instances.len() == instances.len();
-            let listed = if is_all { &[] } else { slice.instances };
-            let selector = select_names(slice.names, listed, &self.selector);
+            let needs_no_list = is_all && slice.instances.len() == instances.len();
+            let listed = if needs_no_list { &[] } else { slice.instances };
             let targets = &mut self.targets;
-            let add = |matrix: &AnsweredMatrix<'_>| pages.add_series(matrix, targets);
-            match query.run(&mut self.client, &selector, self.max_samples, add).await {
+            let add = |matrix: &AnsweredMatrix<'_>| add(matrix, targets);
+            match self.source.read(query, slice.names, listed, add).await {
                 Ok(()) => {}
                 Err(error) if error.is_too_large() => {
                     // One name of all instances is cheaper than all names of one.
@@ -186,22 +234,57 @@ impl SeriesReader {
                 Err(error) => return Err(error),
             }
         }
-        self.lists_all = false;
         Ok(())
     }
 
     /// The error for a server without series that gaunt reads.
     pub fn no_series(&self) -> QueryError {
-        let (url, selector) = (self.client.shown_url().to_owned(), self.shown_selector());
+        let (url, selector) = (self.source.client.shown_url().to_owned(), self.shown_selector());
         QueryError::NoSeries { url, selector, names: read_name_count() }
     }
 
     /// The matchers, as the end of a sentence.
     fn shown_selector(&self) -> String {
-        match self.selector.trim() {
+        match self.source.selector.trim() {
             "" => String::new(),
             matchers => format!(" with {matchers}"),
         }
+    }
+}
+
+/// Where raw samples are read, and how.
+#[derive(Debug)]
+struct SampleSource {
+    client: QueryClient,
+    selector: String,
+    /// The operator's matchers one by one, while the server may answer remote read.
+    remote_matchers: Option<Vec<Matcher>>,
+    max_samples: u64,
+}
+
+impl SampleSource {
+    /// Reads the samples of these names and instances: by remote read as long as the server answers it. It adds its external
+    /// labels to all series there, also to those that name the targets.
+    async fn read(
+        &mut self,
+        query: &mut WindowQuery,
+        names: &[&str],
+        instances: &[&str],
+        mut add: impl FnMut(&AnsweredMatrix<'_>),
+    ) -> Result<(), QueryError> {
+        if let Some(matchers) = &self.remote_matchers {
+            let series = (names, instances, matchers.as_slice());
+            match query.read_remotely(&mut self.client, series, self.max_samples, &mut add).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => tracing::debug!("no remote read there"),
+                Err(error @ QueryError::OverBudget { .. }) => return Err(error),
+                // Series that were added are left out when they come a second time.
+                Err(error) => tracing::warn!(%error, "remote read failed; queries take its place"),
+            }
+            self.remote_matchers = None;
+        }
+        let selector = select_names(names, instances, &self.selector);
+        query.run(&mut self.client, &selector, self.max_samples, add).await
     }
 }
 
@@ -247,6 +330,29 @@ impl WindowQuery {
         self.load
     }
 
+    /// Reads the raw samples of these names, instances and matchers by remote read; false if the server does not answer it.
+    async fn read_remotely(
+        &mut self,
+        client: &mut QueryClient,
+        (names, instances, matchers): (&[&str], &[&str], &[Matcher]),
+        max_samples: u64,
+        add: impl FnMut(&AnsweredMatrix<'_>),
+    ) -> Result<bool, QueryError> {
+        let begun = Instant::now();
+        let from = self.until - Duration::from_millis(self.range_ms as u64);
+        let selection = ReadSelection { names, instances, matchers, from, until: self.until };
+        self.load.queries += 1;
+        let samples = client.read_remotely(&selection, add).await?;
+        self.load.elapsed += begun.elapsed();
+        self.load.samples += samples.unwrap_or_default();
+        self.check_budget(client, max_samples)?;
+        Ok(samples.is_some())
+    }
+
+    fn check_budget(&self, client: &QueryClient, max_samples: u64) -> Result<(), QueryError> {
+        if self.load.samples > max_samples { Err(client.over_budget(max_samples)) } else { Ok(()) }
+    }
+
     /// Runs a query for the raw samples of a selector, twice if another instance of the server may answer it.
     pub(crate) async fn run(
         &mut self,
@@ -270,11 +376,7 @@ impl WindowQuery {
         };
         self.load.elapsed += begun.elapsed();
         self.load.samples += samples;
-        if self.load.samples > max_samples {
-            let url = client.shown_url().to_owned();
-            return Err(QueryError::OverBudget { url, budget: max_samples });
-        }
-        Ok(())
+        self.check_budget(client, max_samples)
     }
 }
 

@@ -27,7 +27,20 @@ pub(crate) struct SeriesTarget {
     pub(crate) template: TemplateState,
     /// The instant of its last page that was delivered.
     pub(crate) delivered: UnixMs,
+    /// Its series that change rarely; none before they were asked for.
+    pub(crate) rare: Option<RareSeries>,
     last_up: UnixMs,
+}
+
+/// The series of a target that change rarely, as they were when the server was last asked for them.
+#[derive(Debug)]
+pub(crate) struct RareSeries {
+    /// The end of the window in which they were asked for.
+    pub(crate) asked: UnixMs,
+    /// Which other series the target had then: with another set of devices or labels they are asked for again.
+    pub(crate) beside: u64,
+    /// The series as on the page, with the text of the last value.
+    pub(crate) lines: Vec<(Box<str>, Box<str>)>,
 }
 
 impl SeriesTarget {
@@ -161,7 +174,8 @@ impl SeriesTargets {
         self.next += 1;
         self.revision += 1;
         let (template, delivered) = (TemplateState::default(), UnixMs(0));
-        self.targets.insert(id, SeriesTarget { labels, template, delivered, last_up: at });
+        let target = SeriesTarget { labels, template, delivered, rare: None, last_up: at };
+        self.targets.insert(id, target);
         self.by_instance.entry(key.1.clone()).or_default().push(id);
         self.by_job_instance.entry(key).or_default().push(id);
         Some((id, UnixMs(0)))
@@ -239,6 +253,11 @@ impl SeriesTargets {
         };
         self.by_job_instance.retain(|_, ids| keep(ids));
         self.by_instance.retain(|_, ids| keep(ids));
+    }
+
+    /// The instance of a target.
+    pub(crate) fn instance(&self, id: u32) -> &str {
+        self.targets.get(&id).map_or("", |target| target.label_or_empty("instance"))
     }
 
     /// The instances of all targets, or of those of jobs that are read, each once.

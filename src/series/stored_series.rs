@@ -1,6 +1,6 @@
 //! Stored series: what an aggregator wrote to its store, read back: verdicts as samples, metrics with history as pages.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use gaunt_schema::{MetricId, SanitizedText, UnixMs, text::TemplateCache};
 
@@ -10,15 +10,63 @@ use crate::{
     query_client::QueryClient,
     selector::{check_matchers, match_values, select_names},
     series_pages::SeriesPages,
-    series_reader::WindowQuery,
+    series_reader::{WindowLoad, WindowQuery},
     series_targets::SeriesTargets,
 };
 
 /// The value of the label `job` of everything that an aggregator writes.
 const JOB: &str = "gaunt";
 
+/// The verdict that every step has.
+const STEP_VERDICT: &str = "gaunt_nodes";
+
+/// How far before an instant its step is looked for: more than twice the longest time between two steps.
+const STEP_WITHIN: Duration = Duration::from_mins(5);
+
 /// The verdict that every node has.
 const NODE_VERDICT: &str = "gaunt_node_lost_gpus";
+
+/// A series over time, out of a store.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StoredHistory {
+    /// The mean of each step, oldest first; of a counter its rate per second. None where the store has nothing.
+    pub mean: Vec<Option<f32>>,
+    /// The lowest sample of each step; empty for a counter.
+    pub low: Vec<Option<f32>>,
+    /// The highest sample of each step; empty for a counter.
+    pub high: Vec<Option<f32>>,
+}
+
+/// Steps of a history.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredSteps {
+    /// The end of the last one.
+    pub until: UnixMs,
+    /// The length of each.
+    pub step: Duration,
+    /// Their number.
+    pub count: usize,
+}
+
+/// The least range of a rate: two samples a minute apart, of which one may be missing.
+const RATE_RANGE: Duration = Duration::from_mins(3);
+
+/// A sample of a stored step.
+#[derive(Debug)]
+pub struct StoredSample<'a> {
+    /// The name of the metric.
+    pub name: &'a str,
+    /// The value; a number.
+    pub value: f64,
+    labels: &'a AnsweredLabels<'a>,
+}
+
+impl StoredSample<'_> {
+    /// The value of a label; empty if the series has none.
+    pub fn label(&self, name: &str) -> &str {
+        self.labels.find_label(name)
+    }
+}
 
 /// Reads one cluster's series from a store.
 #[derive(Debug)]
@@ -83,6 +131,76 @@ impl StoredSeries {
         Ok(samples)
     }
 
+    /// The instant of the newest step of verdicts that is not after `at`; none if the store has none of that time.
+    pub async fn find_step(&mut self, at: UnixMs) -> Result<Option<UnixMs>, QueryError> {
+        let steps = self.read_verdict(STEP_VERDICT, at - STEP_WITHIN, at).await?;
+        Ok(steps.last().map(|(at, _)| *at))
+    }
+
+    /// Reads the verdicts of a step, and calls `consume` with each sample: all were written together. Names that are too
+    /// many for one query are queried in parts. Both of a pair of writers may have a sample of a series.
+    pub async fn read_step(
+        &mut self,
+        names: &[&str],
+        step: UnixMs,
+        mut consume: impl FnMut(&StoredSample<'_>),
+    ) -> Result<WindowLoad, QueryError> {
+        let mut query = WindowQuery::new(step - Duration::from_millis(1), step);
+        let mut parts = vec![names];
+        while let Some(part) = parts.pop() {
+            let selector = select_names(part, &[], &self.matchers);
+            let add = |matrix: &AnsweredMatrix<'_>| {
+                for series in &matrix.result {
+                    let of_step = |(at, _): &&(f64, _)| UnixMs::from_seconds(*at) == step;
+                    let value = series.values.iter().rev().find(of_step);
+                    let value = value.and_then(|(_, value)| value.0.parse::<f64>().ok());
+                    let Some(value) = value.filter(|value| value.is_finite()) else { continue };
+                    let labels = &series.metric;
+                    consume(&StoredSample { name: labels.metric_name(), value, labels });
+                }
+            };
+            match query.run(&mut self.client, &selector, self.max_samples, add).await {
+                Err(error) if error.is_too_large() && part.len() > 1 => {
+                    let (left, right) = part.split_at(part.len() / 2);
+                    parts.extend([right, left]);
+                }
+                result => result?,
+            }
+        }
+        Ok(query.load())
+    }
+
+    /// A series with these labels over time; each step is summed up by the store.
+    pub async fn read_history(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        is_counter: bool,
+        steps: StoredSteps,
+    ) -> Result<StoredHistory, QueryError> {
+        let own = labels.iter().map(|(label, value)| match_values(label, &[value]));
+        let matchers: Vec<String> = own.chain([self.matchers.clone()]).collect();
+        let selector = select_names(&[name], &[], &matchers.join(","));
+        let mut read = async |function: &str, range: Duration| {
+            // Old servers count a sample at the beginning of a range too.
+            let range_ms = range.as_millis().saturating_sub(1).max(1);
+            let expression = format!("{function}({selector}[{range_ms}ms])");
+            let from = steps.until - steps.step * (steps.count.saturating_sub(1) as u32);
+            let span = (from, steps.until);
+            let place = |matrix: AnsweredMatrix<'_>| place_points(&matrix, from, steps);
+            self.client.query_range(&expression, span, steps.step, place).await
+        };
+        if is_counter {
+            let mean = read("rate", steps.step.max(RATE_RANGE)).await?;
+            return Ok(StoredHistory { mean, ..StoredHistory::default() });
+        }
+        Ok(StoredHistory {
+            mean: read("avg_over_time", steps.step).await?,
+            low: read("min_over_time", steps.step).await?,
+            high: read("max_over_time", steps.step).await?,
+        })
+    }
+
     /// The names of the nodes with verdicts from `from` to `until`, sorted.
     pub async fn list_nodes(
         &mut self,
@@ -139,6 +257,24 @@ impl StoredSeries {
             load: query.load(),
         })
     }
+}
+
+/// The points of a series by step; of a pair of writers the greater one.
+fn place_points(matrix: &AnsweredMatrix<'_>, from: UnixMs, steps: StoredSteps) -> Vec<Option<f32>> {
+    let mut points = vec![None; steps.count];
+    for (at, value) in matrix.result.iter().flat_map(|series| &series.values) {
+        let Some(value) = value.0.parse::<f32>().ok().filter(|value| value.is_finite()) else {
+            continue;
+        };
+        let at = UnixMs::from_seconds(*at);
+        let step = at.duration_since(from).as_millis() / steps.step.as_millis().max(1);
+        if at >= from
+            && let Some(point) = points.get_mut(step as usize)
+        {
+            *point = Some(point.map_or(value, |known: f32| known.max(value)));
+        }
+    }
+    points
 }
 
 /// What was written of nodes, as a server would have that scrapes them: a series `up` with the instants, and the series of

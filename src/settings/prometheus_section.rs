@@ -11,7 +11,9 @@ use super::{
     access_section::{self, BasicAuthSection, TlsSection},
     setting_values::{SizeSetting, SpanSetting},
 };
-use gaunt_series::{MAX_BODY, MAX_SAMPLES, REFRESH, SeriesOptions, TENANT_HEADER, TIMEOUT};
+use gaunt_series::{
+    MAX_BODY, MAX_SAMPLES, QueryErrorSteps, REFRESH, SeriesOptions, TENANT_HEADER, TIMEOUT,
+};
 
 /// The limits of the time between two refreshes.
 const REFRESHES: std::ops::RangeInclusive<Duration> =
@@ -100,6 +102,7 @@ impl PrometheusSection {
             timeout: self.timeout.to_duration(),
             max_body: self.max_body.to_bytes(),
             max_samples: self.max_samples,
+            next_steps: QueryErrorSteps::PROMETHEUS,
         }
     }
 }

@@ -19,8 +19,8 @@ use crate::{
     alerting_end_to_end::FourPortNode,
     binaries::{fake_driver, program_path},
     fleet_snapshot::SimulatorProcess,
-    prometheus_rules::{is_known, metric_names},
-    prometheus_scrape::{query_instant, start_with_config},
+    prometheus_rules::{all_rules, is_known, metric_names},
+    prometheus_scrape::{query_instant, send_query, start_with_config},
     test_process::{NO_LATENCY, TestProcess, free_port, get, run_gaunt, start_victoria, wait_for},
     victoria_metrics::drop_filter_cache,
 };
@@ -360,6 +360,14 @@ fn panels_and_variables_are_answered_by_a_scraped_fleet() {
     // VictoriaMetrics has the same series and another engine.
     drop_filter_cache(&store);
     query_all(&queries, &store);
+    // Rules are sound for both engines, whether they have rows here or not.
+    for rule in all_rules() {
+        let expression = rule["expr"].as_str().unwrap();
+        for server in [&prometheus, &store] {
+            let answer = send_query(server, expression);
+            assert_eq!(answer.as_ref().map(|it| it.0), Some(200), "{expression}: {answer:?}");
+        }
+    }
     for series in DASHBOARD_12239 {
         let text = format!("{series}{{instance=~\"{address}\", gpu=~\"[0-7]\"}}");
         wait_for(&text, || (query_instant(&prometheus, &text).len() == 8).then_some(()));

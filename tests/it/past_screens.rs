@@ -1,10 +1,14 @@
-//! Screens of a time that no aggregator keeps: replayed out of a real Prometheus.
+//! Screens of a time that no aggregator keeps: replayed out of a real Prometheus, or out of the verdicts in a store.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
 use serde_json::Value;
 
 use crate::{
     foreign_site::START_MS,
-    prometheus_past::{HALLS, SECONDS, start_prometheus},
+    prometheus_past::{
+        HALLS, PastServer, SECONDS, Sample, start_prometheus, start_victoria_metrics,
+    },
     test_process::{TestProcess, get, wait_for},
 };
 
@@ -56,4 +60,135 @@ fn screens_of_last_year_are_replayed_with_explanations() {
     let why = refused["message"].as_str().unwrap_or_default();
     assert!(status == 400 && why.contains("check the address"), "{status} {refused}");
     assert_eq!(get(&gaunt, "/api/gaunt/v1/overview").unwrap().0, 200);
+}
+
+/// The verdicts of two nodes and a job, as an aggregator writes them: three steps, of which the last has another loss.
+fn stored_verdicts() -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for step in 0..3_i64 {
+        let at = (START_MS / 15_000 + step) * 15_000;
+        let mut add = |name: &str, labels: &str, value: f64| {
+            let comma = if labels.is_empty() { "" } else { "," };
+            let series = format!("{name}{{cluster=\"hall-7\",job=\"gaunt\"{comma}{labels}}}");
+            samples.push((series, at, value.to_string()));
+        };
+        let lost = if step == 2 { 2.5 } else { 0.5 };
+        for (state, nodes) in [("live", 2.0), ("stale", 0.0), ("down", 1.0)] {
+            add("gaunt_nodes", &format!("state=\"{state}\""), nodes);
+        }
+        for (state, gpus) in [("computing", 6.0), ("data_starved", 2.0)] {
+            add("gaunt_gpus", &format!("state=\"{state}\""), gpus);
+            let labels = format!("exported_job=\"8812\",state=\"{state}\"");
+            add("gaunt_job_gpus", &labels, gpus);
+        }
+        // What no aggregator writes is left out.
+        add("gaunt_gpus", "state=\"made_up\"", 7.0);
+        add("gaunt_gpu_state_code", "node=\"gpu2\",gpu=\"99999999\"", 0.0);
+        add("gaunt_gpu_state_code", "node=\"gpu2\",gpu=\"-1\"", 77.0);
+        add(
+            "gaunt_finding",
+            "id=\"made_up/gpu1\",kind=\"made_up\",severity=\"critical\",entity=\"node\"",
+            1.0,
+        );
+        add("gaunt_gpu_power_watts", "node=\"gpu2\",gpu=\"0\"", 400.0 + 10.0 * step as f64);
+        add("gaunt_lost_gpus", "", lost);
+        for (cause, gpus) in [("data_starved", lost - 0.5), ("idle", 0.0), ("unexplained", 0.5)] {
+            add("gaunt_cause_lost_gpus", &format!("cause=\"{cause}\""), gpus);
+        }
+        add("gaunt_job_lost_gpus", "exported_job=\"8812\"", lost);
+        let id = "id=\"data_starved/8812/gpu2\",kind=\"data_starved\"";
+        let blamed = "severity=\"critical\",acknowledged=\"true\",entity=\"node\",node=\"gpu2\"";
+        add("gaunt_finding", &format!("{id},{blamed},exported_job=\"8812\""), 1.0);
+        add("gaunt_finding_lost_gpus", id, lost - 0.5);
+        for (node, lost) in [("gpu1", 0.0), ("gpu2", lost)] {
+            add("gaunt_node_lost_gpus", &format!("node=\"{node}\""), lost);
+            for gpu in 0..4 {
+                let code = if node == "gpu2" && gpu > 1 { 6.0 } else { 0.0 };
+                add("gaunt_gpu_state_code", &format!("node=\"{node}\",gpu=\"{gpu}\""), code);
+            }
+        }
+    }
+    samples.sort_unstable();
+    samples
+}
+
+/// Asks an aggregator, which has verdicts of the past in this store, about a time of which it has nothing itself.
+fn check_stored_verdicts(server: PastServer) {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("gaunt.toml");
+    let text = format!(
+        "[cluster]\nname = \"hall-7\"\n[gather]\ntargets = [\"127.0.0.1:1\"]\n[store]\nurl = \"{}/api/v1/write\"\n",
+        server.url
+    );
+    std::fs::write(&settings, text).unwrap();
+    let aggregator = TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()]);
+    let gaunt = aggregator.served_address();
+    wait_for("the aggregator", || get(&gaunt, "/readyz").filter(|(status, _)| *status == 200));
+    let ask = |path: &str, at: i64| -> (u16, Value) {
+        let (status, body) = get(&gaunt, &format!("/api/gaunt/v1/{path}at={at}")).unwrap();
+        (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+    };
+    let last = (START_MS / 15_000 + 2) * 15_000;
+    let (status, overview) = ask("overview?", last + 7_000);
+    assert_eq!((status, overview["at"].as_i64()), (200, Some(last)), "{overview}");
+    let loss = &overview["lost"];
+    let losses =
+        ["gpus", "findings_gpus", "idle_gpus", "unexplained_gpus"].map(|of| loss[of].as_f64());
+    assert_eq!(losses, [2.5, 2.0, 0.0, 0.5].map(Some));
+    assert_eq!(loss["history"], serde_json::json!([0.5, 0.5, 2.5]));
+    assert_eq!((&overview["nodes"]["live"], &overview["nodes"]["down"]), (&2.into(), &1.into()));
+    assert_eq!(overview["heat"]["states"], "CCCCCCdd", "{}", overview["heat"]);
+    let note = overview["source_notes"][0].as_str().unwrap();
+    assert!(note.starts_with("past, from the verdicts of") && note.contains(&server.url), "{note}");
+    let (_, findings) = ask("findings?", last + 7_000);
+    let finding = &findings["findings"][0];
+    assert_eq!(findings["total"], 1, "{findings}");
+    assert_eq!(finding["id"], "data_starved/8812/gpu2", "{findings}");
+    assert_eq!((&finding["severity"], &finding["lost_gpus"]), (&"critical".into(), &2.0.into()));
+    assert!(finding["acknowledged"].is_object(), "{finding}");
+    let (_, jobs) = ask("jobs?columns=job,gpus,lost,useful&", last);
+    assert_eq!((&jobs["rows"], &jobs["at"]), (&1.into(), &last.into()), "{jobs}");
+    let cell = |column: usize| &jobs["columns"][column]["cells"]["numbers"]["values"][0];
+    assert_eq!((cell(1), cell(2), cell(3)), (&8.0.into(), &2.5.into(), &0.6875.into()), "{jobs}");
+    let (_, nodes) = ask("nodes?", last);
+    assert_eq!(nodes["nodes"][0]["node"], "gpu2", "{nodes}");
+    // The store sums up a span that is longer than what is in memory.
+    let (_, history) = ask("history?metric=lost&span=1h&", last);
+    let newest = |of: &str, points: usize| {
+        let all = history[of].as_array().unwrap();
+        all[all.len() - points..].to_vec()
+    };
+    assert_eq!(
+        (&history["step_ms"], history["mean"].as_array().map(Vec::len)),
+        (&15_000.into(), Some(240))
+    );
+    assert_eq!(newest("mean", 4), [Value::Null, 0.5.into(), 0.5.into(), 2.5.into()], "{history}");
+    let of_gpu = "history?metric=power&filter=node%3Dgpu2%20and%20gpu%3D0&points=60&span=1h&";
+    let (_, history) = ask(of_gpu, last);
+    let newest = ["mean", "low", "high"].map(|of| history[of].as_array().unwrap().last().cloned());
+    assert_eq!(newest, [410.0, 400.0, 420.0].map(|watts| Some(watts.into())), "{history}");
+    let (status, refused) = ask("history?metric=power&span=1h&", last);
+    let said = refused["message"].as_str().unwrap_or_default();
+    assert!(status == 400 && said.contains("is of one device"), "{status} {refused}");
+    // What verdicts do not hold, and times without them, are refused with the reason.
+    for (path, at, why) in [
+        ("nodes/gpu2?", last, "set prometheus.url"),
+        ("overview?", last - 86_400_000, "no verdicts of the 5 minutes before"),
+    ] {
+        let (status, refused) = ask(path, at);
+        let said = refused["message"].as_str().unwrap_or_default().to_lowercase();
+        assert!(status == 400 && said.contains(why), "{status} {refused}");
+    }
+    drop(server);
+    let (status, refused) = ask("overview?", last - 15_000);
+    let said = refused["message"].as_str().unwrap_or_default();
+    assert!(status == 400 && said.contains("the store cannot be read"), "{status} {refused}");
+    assert_eq!(get(&gaunt, "/api/gaunt/v1/overview").unwrap().0, 200);
+}
+
+#[test]
+fn verdicts_of_a_store_answer_about_its_past() {
+    let samples = stored_verdicts();
+    check_stored_verdicts(start_prometheus(&samples));
+    check_stored_verdicts(start_victoria_metrics(&samples));
 }

@@ -149,7 +149,7 @@ pub(crate) fn start_prometheus(samples: &[Sample]) -> PastServer {
 }
 
 /// Starts a VictoriaMetrics with these samples in its past, each of them twice as in a cluster with two copies.
-fn start_victoria_metrics(samples: &[Sample]) -> PastServer {
+pub(crate) fn start_victoria_metrics(samples: &[Sample]) -> PastServer {
     let folder = tempfile::tempdir().unwrap();
     let address = format!("127.0.0.1:{}", free_port());
     let process = start_victoria(folder.path(), &address, &["-retentionPeriod=100y"]);
@@ -207,6 +207,17 @@ fn check_same_findings(server: &PastServer) {
 fn past_of_prometheus_has_the_findings_of_the_pages() {
     let server = start_prometheus(&HALLS.samples);
     check_same_findings(&server);
+    // Its chunks were read, and no series was queried.
+    let (_, metrics) = get(server.url.trim_start_matches("http://"), "/metrics").unwrap();
+    let requests = |handler: &str| -> f64 {
+        let of_handler = |line: &&str| {
+            line.starts_with("prometheus_http_requests_total{") && line.contains(handler)
+        };
+        let counts = metrics.lines().filter(of_handler);
+        counts.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+    };
+    assert!(requests("handler=\"/api/v1/read\"") >= 9.0, "{metrics}");
+    assert!(requests("handler=\"/api/v1/query\"") <= 0.0, "{metrics}");
     let end = end_of_recordings();
     let matchers = "cluster=\"hall-2\"";
     let past = ["--prometheus", &server.url, "--at", &end, "--span", "9m", "--match", matchers];

@@ -74,7 +74,7 @@ fn yaml_files(folder: &str) -> Vec<(PathBuf, Value)> {
 }
 
 /// All rules of both packs, read once.
-fn all_rules() -> &'static [Value] {
+pub(crate) fn all_rules() -> &'static [Value] {
     static RULES: LazyLock<Vec<Value>> = LazyLock::new(read_rules);
     &RULES
 }

@@ -11,16 +11,21 @@ use crate::{
     test_process::{TestProcess, check_with_promtool, debian_program, free_port, get, wait_for},
 };
 
+/// Status and body of the answer to an instant query.
+pub(crate) fn send_query(server: &str, expression: &str) -> Option<(u16, String)> {
+    let mut escaped = String::new();
+    for byte in expression.bytes() {
+        write!(escaped, "%{byte:02X}").unwrap();
+    }
+    get(server, &format!("/api/v1/query?query={escaped}"))
+}
+
 /// The result of an instant query: labels and value.
 pub(crate) fn query_instant(
     prometheus: &str,
     expression: &str,
 ) -> Vec<(BTreeMap<String, String>, f64)> {
-    let mut escaped = String::new();
-    for byte in expression.bytes() {
-        write!(escaped, "%{byte:02X}").unwrap();
-    }
-    let Some((200, body)) = get(prometheus, &format!("/api/v1/query?query={escaped}")) else {
+    let Some((200, body)) = send_query(prometheus, expression) else {
         return Vec::new();
     };
     let json: Value = serde_json::from_str(&body).unwrap();

@@ -298,7 +298,7 @@ pub struct TargetSource {
     pub load: Option<SourceLoad>,
 }
 
-/// What one refresh of a source has cost its server.
+/// What a refresh of a source costs its server: the mean of the last 5 minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct SourceLoad {

@@ -58,6 +58,9 @@ pub struct Metric {
     pub help: &'static str,
     /// Whether history is kept.
     pub history: bool,
+    /// Whether its values change by events that are rare, such as an installation, and no finding waits for them:
+    /// limits, sizes, versions, counts over the life of a board. A queried server is asked for them less often.
+    pub changes_rarely: bool,
     /// The counter that integrates it, so that a scraper with any period loses nothing.
     pub integral: Option<&'static str>,
     /// For info series: the labels in addition to those of the device.
@@ -127,6 +130,7 @@ impl Metric {
             class,
             help: "",
             history: false,
+            changes_rarely: false,
             integral: None,
             labels: &[],
             foreign: &[],
@@ -173,6 +177,11 @@ impl Metric {
 
     const fn with_history(mut self) -> Self {
         self.history = true;
+        self
+    }
+
+    const fn with_rare_changes(mut self) -> Self {
+        self.changes_rarely = true;
         self
     }
 
@@ -359,6 +368,17 @@ mod tests {
             assert!(row.help.len() > 10 && row.help.ends_with('.'), "{}: help", row.name);
             assert!(row.resolution > 0.0, "{}: resolution", row.name);
         }
+    }
+
+    #[test]
+    fn what_changes_rarely_has_no_history_and_is_no_health_of_a_job() {
+        let mut rare = 0;
+        for row in CATALOGUE.iter().filter(|row| row.changes_rarely) {
+            rare += 1;
+            assert!(!row.history && row.integral.is_none(), "{}", row.name);
+            assert!(!row.labels.contains(&"job") && !row.labels.contains(&"pod"), "{}", row.name);
+        }
+        assert!((30..60).contains(&rare), "{rare}");
     }
 
     #[test]

@@ -45,7 +45,7 @@ mod ufm_telemetry;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::dialect_reference::{DialectMetric, dialect_metrics, read_names};
+pub use self::dialect_reference::{DialectMetric, ReadName, dialect_metrics, read_names};
 pub(crate) use self::{
     dcgm_new_names::dcgm_4_9_field,
     decode_plan::{DecodeOp, DecodePlan, MAX_COMPARED_CPUS, ShownXid, SideValues},

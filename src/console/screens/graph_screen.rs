@@ -74,6 +74,7 @@ impl ScreenView for GraphScreen {
                 of: Filter::parse(subject, &of).ok()?,
                 together,
                 points: MAX_POINTS,
+                span: None,
             })
         };
         let asks = [

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::{
     Duration, NAMES, SeriesReader, UnixMs, options_for,
-    query_server::{QueryServer, ServerAnswer, json_answer, matrix_answer},
+    query_server::{QueryServer, ServerAnswer, json_answer, matrix_answer, queried_instants},
 };
 use crate::{SeriesClock, feed_lag, spawn_reading};
 
@@ -22,11 +22,7 @@ fn answer_until_query_time(request: &str) -> ServerAnswer {
     if request.contains("/label/") {
         return json_answer(NAMES);
     }
-    let time = request.split("time=").nth(1).unwrap().split('&').next().unwrap();
-    let until = (time.parse::<f64>().unwrap() * 1e3) as i64;
-    let range: i64 =
-        request.split("%5B").nth(1).unwrap().split("ms").next().unwrap().parse().unwrap();
-    let instants = || (until - range).div_euclid(PERIOD) + 1..=until / PERIOD;
+    let instants = || queried_instants(request, PERIOD).map(|at| at / PERIOD);
     let values: Vec<String> = instants().map(|at| format!("[{at},\"{}\"]", at % 100)).collect();
     let ups: Vec<String> = instants().map(|at| format!("[{at},\"1\"]")).collect();
     let target = r#""job":"dcgm","instance":"gpu1:9400""#;

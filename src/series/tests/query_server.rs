@@ -43,6 +43,17 @@ pub(crate) fn json_answer(body: &str) -> ServerAnswer {
     ServerAnswer::new(200, "application/json", body)
 }
 
+/// The multiples of `period` within the window of a query for raw samples, in milliseconds.
+pub(crate) fn queried_instants(request: &str, period: i64) -> impl Iterator<Item = i64> {
+    let between = |start: &str, end: &str| {
+        request.split(start).nth(1).unwrap().split(end).next().unwrap().to_owned()
+    };
+    let until = (between("time=", "&").parse::<f64>().unwrap() * 1e3) as i64;
+    let range: i64 = between("%5B", "ms").parse().unwrap();
+    let instants = (until - range).div_euclid(period) + 1..=until.div_euclid(period);
+    instants.map(move |number| number * period)
+}
+
 /// Series as labels and values in JSON.
 pub(crate) fn matrix_answer(series: &[(&str, &str)]) -> ServerAnswer {
     let series = series

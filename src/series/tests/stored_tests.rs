@@ -11,7 +11,7 @@ use super::{
     FROM, UNTIL, options_for,
     query_server::{QueryServer, ServerAnswer, json_answer, matrix_answer},
 };
-use crate::{QueryError, StoredSeries};
+use crate::{QueryError, QueryErrorSteps, StoredSeries};
 
 /// Two nodes, of which the second has no metrics; a pair of writers, one of which lies.
 fn store_answer(request: &str) -> ServerAnswer {
@@ -41,7 +41,7 @@ fn store_answer(request: &str) -> ServerAnswer {
 
 async fn open_store(url: &str) -> StoredSeries {
     let mut options = options_for(url);
-    options.timeout = Duration::from_millis(300);
+    (options.timeout, options.next_steps) = (Duration::from_millis(300), QueryErrorSteps::STORE);
     StoredSeries::open(&options, "hall 1", Some("writer".to_owned())).await.unwrap()
 }
 
@@ -101,6 +101,19 @@ async fn store_that_is_silent_empty_or_lying_gives_an_error_or_nothing() {
     assert!(matches!(page, QueryError::NotPrometheus { .. }) && !page.may_pass(), "{page}");
     let cut = error(|_| ServerAnswer::cut("{\"status\":")).await.unwrap_err();
     assert!(cut.may_pass(), "{cut}");
+    // The server is one of [store]: no error names settings of another section, or flags that do not choose it.
+    let refusals = [
+        error(|_| ServerAnswer::new(401, "text/plain", "no")).await.unwrap_err(),
+        error(|_| ServerAnswer::new(413, "text/plain", "no")).await.unwrap_err(),
+        error(|_| ServerAnswer::new(400, "application/json", r#"{"status":"error","error":"no"}"#))
+            .await
+            .unwrap_err(),
+        silent,
+    ];
+    for refusal in refusals.map(|refusal| refusal.to_string()) {
+        assert!(refusal.contains("store") && !refusal.contains("prometheus"), "{refusal}");
+        assert!(!refusal.contains("--match"), "{refusal}");
+    }
     let empty = error(|_| matrix_answer(&[])).await.unwrap();
     assert!(empty.targets.is_empty() && empty.batches.is_empty());
     let far = error(|_| {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use gaunt::answer_source::AnswerSource;
+use gaunt::answer_source::{AnswerSource, PastSources};
 use gaunt_api::{Answer, Question, TimeParam};
 use gaunt_engine::EngineOptions;
 use gaunt_schema::UnixMs;
@@ -32,8 +32,11 @@ use virtual_receiver::{VirtualReceiver, judge_forwarded};
 /// The time between two refreshes.
 const REFRESH: Duration = Duration::from_secs(30);
 
-/// Refreshes that are measured.
+/// Refreshes that are measured after one that asks for everything.
 const REFRESHES: u32 = 4;
+
+/// The time for which series that change rarely are not asked for again, as in a console.
+const RARE_REFRESH: Duration = Duration::from_mins(5);
 
 /// Fields of the queried fleet.
 const ASKED_FIELDS: usize = 25;
@@ -100,36 +103,56 @@ fn fill_server(fleet: &PastFleet, sizes: &PastSizes, now: UnixMs) -> anyhow::Res
 }
 
 /// What one refresh costs.
+#[derive(Clone, Copy, Default)]
 struct RefreshCost {
     samples: f64,
     answered_s: f64,
-    their_cores: f64,
-    our_cores: f64,
+    their_cpu_s: f64,
+    our_cpu_s: f64,
 }
 
-/// Refreshes of the whole fleet, as often as a console does.
+impl RefreshCost {
+    /// The mean of refreshes of which one in `every` costs as much as `full`.
+    fn with_full(self, full: Self, every: f64) -> Self {
+        let mean = |usual: f64, full: f64| usual + (full - usual) / every;
+        Self {
+            samples: mean(self.samples, full.samples),
+            answered_s: mean(self.answered_s, full.answered_s),
+            their_cpu_s: mean(self.their_cpu_s, full.their_cpu_s),
+            our_cpu_s: mean(self.our_cpu_s, full.our_cpu_s),
+        }
+    }
+}
+
+/// Refreshes of the whole fleet, as often as a console does: the mean of those that ask for what changes often, and the one
+/// in ten that asks for everything.
 fn measure_refreshes(
     runtime: &Runtime,
     server: &MetricsServer,
     now: UnixMs,
-) -> anyhow::Result<RefreshCost> {
-    let mut reader = runtime.block_on(SeriesReader::open(&server.options()))?;
+) -> anyhow::Result<(RefreshCost, RefreshCost)> {
+    let reader = runtime.block_on(SeriesReader::open(&server.options()))?;
+    let mut reader = reader.with_rare_refresh(RARE_REFRESH);
     runtime.block_on(reader.discover_names(now - Duration::from_mins(5), now))?;
-    let end = |number: u32| now - PERIOD * (REFRESHES - number);
-    runtime.block_on(reader.read_window(end(0) - REFRESH, end(0)))?;
-    let (their_before, our_before, began) = (server.cpu()?, process_cpu_time(), Instant::now());
-    let mut samples = 0;
-    for number in 1..=REFRESHES {
-        let from = end(number) - REFRESH - Duration::from_secs(6);
-        samples += runtime.block_on(reader.read_window(from, end(number)))?.load.samples;
-    }
-    let (count, seconds) = (f64::from(REFRESHES), REFRESH.as_secs_f64() * f64::from(REFRESHES));
-    Ok(RefreshCost {
-        samples: samples as f64 / count,
-        answered_s: began.elapsed().as_secs_f64() / count,
-        their_cores: (server.cpu()? - their_before) / seconds,
-        our_cores: process_cpu_time().saturating_sub(our_before).as_secs_f64() / seconds,
-    })
+    let end = |number: u32| now - PERIOD * (REFRESHES + 1 - number);
+    // Templates of pages are made once.
+    let mut measure = |numbers: std::ops::RangeInclusive<u32>| -> anyhow::Result<RefreshCost> {
+        let (their_before, our_before) = (server.cpu()?, process_cpu_time());
+        let (began, mut samples) = (Instant::now(), 0);
+        let count = f64::from(numbers.end() + 1 - numbers.start());
+        for number in numbers {
+            let from = end(number) - REFRESH - Duration::from_secs(6);
+            samples += runtime.block_on(reader.read_window(from, end(number)))?.load.samples;
+        }
+        Ok(RefreshCost {
+            samples: samples as f64 / count,
+            answered_s: began.elapsed().as_secs_f64() / count,
+            their_cpu_s: (server.cpu()? - their_before) / count,
+            our_cpu_s: process_cpu_time().saturating_sub(our_before).as_secs_f64() / count,
+        })
+    };
+    let full = measure(0..=0)?;
+    Ok((measure(1..=REFRESHES)?, full))
 }
 
 /// Milliseconds until a node is shown as it was a week ago.
@@ -138,8 +161,8 @@ fn measure_screen(runtime: &Runtime, server: &MetricsServer, now: UnixMs) -> any
     let answer = runtime.block_on(async {
         let clock = gaunt_engine::monotonic_clock();
         let live = gaunt_engine::spawn_new(EngineOptions::default(), clock);
-        let past = (server.options(), EngineOptions::default());
-        let source = AnswerSource::of_engine(live, Some(past));
+        let (series, engine) = (Some(server.options()), EngineOptions::default());
+        let source = AnswerSource::of_engine(live, PastSources { stored: None, series, engine });
         let node = Question::Node(PastFleet::node_name(0).as_str().into());
         source.ask_question(Question::AtTime(TimeParam::At(now - WEEK), Box::new(node))).await
     })?;
@@ -257,7 +280,8 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         shift: Duration::ZERO,
     };
     let server = fill_server(&fleet, &sizes, now)?;
-    let refresh = measure_refreshes(&runtime, &server, now)?;
+    let (usual, full) = measure_refreshes(&runtime, &server, now)?;
+    let refresh = usual.with_full(full, RARE_REFRESH.as_secs_f64() / REFRESH.as_secs_f64());
     let screen_ms = measure_screen(&runtime, &server, now)?;
     let halls = "cluster=~\"hall-1|hall-2\"";
     let (postmortem_s, _) = judge_past(&runtime, server.options(), halls, from, now)?;
@@ -266,8 +290,17 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     let (cores, samples) = measure_receiving(&runtime, &large, sizes.received, now)?;
 
     writeln!(out, "{} GPUs with {ASKED_FIELDS} fields, asked each {REFRESH:?}", sizes.asked)?;
-    let RefreshCost { samples: asked_samples, answered_s, their_cores, our_cores } = refresh;
-    writeln!(out, "  a refresh       {asked_samples:8.0} samples in {answered_s:.2} s")?;
+    for (name, cost) in
+        [("a refresh      ", usual), ("one in ten     ", full), ("the mean       ", refresh)]
+    {
+        let RefreshCost { samples, answered_s, their_cpu_s, our_cpu_s } = cost;
+        writeln!(
+            out,
+            "  {name} {samples:8.0} samples in {answered_s:.2} s, CPU {their_cpu_s:.3} s of theirs, {our_cpu_s:.3} s of ours"
+        )?;
+    }
+    let seconds = REFRESH.as_secs_f64();
+    let (their_cores, our_cores) = (refresh.their_cpu_s / seconds, refresh.our_cpu_s / seconds);
     writeln!(out, "  CPU             {their_cores:8.3} cores of theirs, {our_cores:.3} of ours")?;
     writeln!(out, "a node a week ago {screen_ms:8.0} ms")?;
     writeln!(out, "{} GPUs received: {samples} samples each {PERIOD:?}", sizes.received)?;

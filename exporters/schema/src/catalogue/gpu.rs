@@ -29,7 +29,7 @@ rows! {
     INFO, "Who the GPU is.",
         Metric::new_info_series("gaunt_gpu_info", Gpu,
             &["uuid", "model", "pci_bus_id", "serial", "driver", "vbios", "numa_node", "nics", "nics_by", "compute_mode", "persistence",
-                "cluster_uuid", "clique"]);
+                "cluster_uuid", "clique"]).with_rare_changes();
     JOB_INFO, "The job that holds the GPU.",
         Metric::new_info_series("gaunt_gpu_job_info", Gpu, &["job", "step", "name", "user", "rank", "namespace", "pod", "container", "pod_uid", "source", "shared_by"]);
     PRESENT, "Whether the GPU answers: 0 after it was seen once and is gone.",
@@ -54,14 +54,14 @@ rows! {
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_FB_FREE", Times(MIB))]);
     MEMORY_TOTAL, "Framebuffer memory of the board.",
         Metric::new_gauge("gaunt_gpu_memory_total_bytes", Gpu, Unit::Bytes, MIB)
-            .with_foreign(&[dcgm_name("DCGM_FI_DEV_FB_TOTAL", Times(MIB))]);
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_FB_TOTAL", Times(MIB))]).with_rare_changes();
     POWER, "Power draw of the board.",
         Metric::new_gauge("gaunt_gpu_power_watts", Gpu, Unit::Watts, 1.0)
             .with_history().with_integral("gaunt_gpu_energy_joules_total")
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_POWER_USAGE", Same)]);
     POWER_LIMIT, "Power limit that is enforced.",
         Metric::new_gauge("gaunt_gpu_power_limit_watts", Gpu, Unit::Watts, 1.0)
-            .with_foreign(&[dcgm_name("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", Same)]);
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", Same)]).with_rare_changes();
     ENERGY, "Energy used since the driver was loaded.",
         Metric::new_counter("gaunt_gpu_energy_joules_total", Gpu, Unit::Joules, Bits64)
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", Per(1e3))]);
@@ -73,7 +73,7 @@ rows! {
             .with_history().with_foreign(&[dcgm_name("DCGM_FI_DEV_SM_CLOCK", Times(1e6))]);
     SM_CLOCK_MAX, "Highest clock of the streaming multiprocessors.",
         Metric::new_gauge("gaunt_gpu_sm_clock_max_hertz", Gpu, Unit::Hertz, 15e6)
-            .with_foreign(&[dcgm_name("DCGM_FI_DEV_MAX_SM_CLOCK", Times(1e6))]);
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_MAX_SM_CLOCK", Times(1e6))]).with_rare_changes();
     PROCESSES, "Processes that hold a compute context on the GPU.",
         Metric::new_gauge("gaunt_gpu_processes", Gpu, Unit::Count, 1.0);
     CLOCK_EVENT_IDLE, "Whether this reason holds the clock now (1) or not (0).",

@@ -9,7 +9,7 @@ use crate::{
 rows! {
     from gpu_health::END;
     NVLINK_INFO, "Where the NVLink leads: a PCI address, and the GPU's number if it is one of this node.",
-        Metric::new_info_series("gaunt_nvlink_info", Nvlink, &["peer", "peer_gpu"]);
+        Metric::new_info_series("gaunt_nvlink_info", Nvlink, &["peer", "peer_gpu"]).with_rare_changes();
     NVLINK_UP, "Whether the NVLink is active.",
         Metric::new_gauge("gaunt_nvlink_up", Nvlink, Unit::Count, 1.0);
     NVLINK_RECEIVE_RATE, "Data that comes over the NVLink, averaged over the whole period.",
@@ -41,7 +41,7 @@ rows! {
     MIG_MEMORY_USED, "Memory in use.",
         Metric::new_gauge("gaunt_mig_memory_used_bytes", Mig, Unit::Bytes, MIB);
     MIG_MEMORY_TOTAL, "Memory of the instance.",
-        Metric::new_gauge("gaunt_mig_memory_total_bytes", Mig, Unit::Bytes, MIB);
+        Metric::new_gauge("gaunt_mig_memory_total_bytes", Mig, Unit::Bytes, MIB).with_rare_changes();
     MIG_SM_ACTIVE, "Share of cycles in which a multiprocessor of the instance held a warp.",
         Metric::new_gauge("gaunt_mig_sm_active_ratio", Mig, Unit::Ratio, 0.005)
             .with_integral("gaunt_mig_sm_active_seconds_total");

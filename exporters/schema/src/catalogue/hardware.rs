@@ -33,7 +33,7 @@ rows! {
         Metric::new_gauge("gaunt_disk_requests_in_flight", Disk, Unit::Count, 1.0)
             .with_foreign(&[node_exporter_name("node_disk_io_now")]);
     MOUNT_INFO, "What the network file system is, and where it comes from.",
-        Metric::new_info_series("gaunt_mount_info", Mount, &["kind", "source"]);
+        Metric::new_info_series("gaunt_mount_info", Mount, &["kind", "source"]).with_rare_changes();
     MOUNT_READ_BYTES, "Bytes that came from the servers of the file system.",
         Metric::new_counter("gaunt_mount_read_bytes_total", Mount, Unit::Bytes, Bits64)
             .with_history();
@@ -65,7 +65,7 @@ rows! {
     SENSOR_ENERGY, "Energy that went through the sensor.",
         Metric::new_counter("gaunt_sensor_energy_joules_total", Sensor, Unit::Joules, Bits64);
     SENSOR_INFO, "What the maker calls the sensor.",
-        Metric::new_info_series("gaunt_sensor_info", Sensor, &["label"]);
+        Metric::new_info_series("gaunt_sensor_info", Sensor, &["label"]).with_rare_changes();
     GPU_RAS_CORRECTED, "Errors that the GPU found by itself, over all of its blocks.",
         Metric::new_counter("gaunt_gpu_ras_errors_total", Gpu, Unit::Count, Bits64).with_tag("kind", "corrected");
     GPU_RAS_UNCORRECTED, "Errors that the GPU found by itself, over all of its blocks.",

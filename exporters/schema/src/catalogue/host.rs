@@ -10,12 +10,12 @@ rows! {
     from 0;
     NODE_INFO, "Who the node is.",
         Metric::new_info_series("gaunt_node_info", Node,
-            &["node", "version", "kernel", "cluster"]);
+            &["node", "version", "kernel", "cluster"]).with_rare_changes();
     NODE_TIME, "The node's clock at the instant of sampling.",
         Metric::new_gauge("gaunt_node_time_seconds", Node, Unit::Seconds, 1e-3)
             .with_foreign(&[node_exporter_name("node_time_seconds")]);
     CPUS, "Logical CPUs that are online.",
-        Metric::new_gauge("gaunt_node_cpus", Node, Unit::Count, 1.0);
+        Metric::new_gauge("gaunt_node_cpus", Node, Unit::Count, 1.0).with_rare_changes();
     CPU_BUSY, "Time that CPUs were busy, summed over all of them.",
         Metric::new_counter("gaunt_node_cpu_busy_seconds_total", Node, Unit::Seconds, Bits64).with_history();
     CPU_IOWAIT, "Time that CPUs were idle while input or output was outstanding, summed over all of them.",
@@ -52,7 +52,7 @@ rows! {
             .with_foreign(&[node_exporter_name("node_pressure_memory_stalled_seconds_total")]);
     MEMORY_TOTAL, "Memory of the node.",
         Metric::new_gauge("gaunt_node_memory_total_bytes", Node, Unit::Bytes, MIB)
-            .with_foreign(&[node_exporter_name("node_memory_MemTotal_bytes")]);
+            .with_foreign(&[node_exporter_name("node_memory_MemTotal_bytes")]).with_rare_changes();
     MEMORY_AVAILABLE, "Memory that new work could take without swapping.",
         Metric::new_gauge("gaunt_node_memory_available_bytes", Node, Unit::Bytes, MIB)
             .with_history().with_foreign(&[node_exporter_name("node_memory_MemAvailable_bytes")]);
@@ -76,7 +76,7 @@ rows! {
             .with_foreign(&[node_exporter_name("node_memory_Shmem_bytes")]);
     SWAP_TOTAL, "Room to swap.",
         Metric::new_gauge("gaunt_node_memory_swap_total_bytes", Node, Unit::Bytes, MIB)
-            .with_foreign(&[node_exporter_name("node_memory_SwapTotal_bytes")]);
+            .with_foreign(&[node_exporter_name("node_memory_SwapTotal_bytes")]).with_rare_changes();
     SWAP_FREE, "Room to swap that is free.",
         Metric::new_gauge("gaunt_node_memory_swap_free_bytes", Node, Unit::Bytes, MIB)
             .with_foreign(&[node_exporter_name("node_memory_SwapFree_bytes")]);
@@ -86,7 +86,7 @@ rows! {
     NODE_POWER, "Power draw of the whole node, where its board tells.",
         Metric::new_gauge("gaunt_node_power_watts", Node, Unit::Watts, 1.0).with_history();
     CERTIFICATE_EXPIRY, "When the certificate of the exporter expires, or the one of its chain that expires first.",
-        Metric::new_gauge("gaunt_node_certificate_expiry_timestamp_seconds", Node, Unit::Seconds, 1.0);
+        Metric::new_gauge("gaunt_node_certificate_expiry_timestamp_seconds", Node, Unit::Seconds, 1.0).with_rare_changes();
     NFS_RETRANSMITS, "Requests to NFS servers that were sent again because no answer came.",
         Metric::new_counter("gaunt_node_nfs_retransmits_total", Node, Unit::Count, Bits64);
     NFSD_READ_BYTES, "Bytes that the node's NFS server read for its clients.",

@@ -17,7 +17,7 @@ rows! {
     INFO, "Who the port is, and where it is plugged in.",
         Metric::new_info_series("gaunt_port_info", Port,
             &["netdev", "link_layer", "firmware", "hca_type", "board", "pci_bus_id", "numa_node", "function",
-                "gpu_pci_bus_ids", "gpus_by", "rail", "rail_by", "leaf", "guid"]);
+                "gpu_pci_bus_ids", "gpus_by", "rail", "rail_by", "leaf", "guid"]).with_rare_changes();
     STATE, "Logical state of the port: 1 down, 2 initialising, 3 armed, 4 active.",
         Metric::new_gauge("gaunt_port_state_id", Port, Unit::Count, 1.0)
             .with_history().with_foreign(&[node_exporter_name("node_infiniband_state_id")]);
@@ -29,7 +29,7 @@ rows! {
             .with_history().with_foreign(&[node_exporter_name("node_infiniband_rate_bytes_per_second")]);
     COUNTER_LIFESPAN, "Longest age of the card's own counters: reads that follow sooner may bring the same numbers.",
         Metric::new_gauge("gaunt_port_reading_lifespan_seconds", Port, Unit::Seconds, 1e-3)
-            .with_foreign(&[node_exporter_name("node_infiniband_lifespan_seconds")]);
+            .with_foreign(&[node_exporter_name("node_infiniband_lifespan_seconds")]).with_rare_changes();
     LANES, "Lanes of the link, 4 on a healthy cable: 1 or 2 where some of them failed.",
         Metric::new_gauge("gaunt_port_lanes", Port, Unit::Count, 1.0);
     RECEIVE_BYTES, "Data received on all virtual lanes.",

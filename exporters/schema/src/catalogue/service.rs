@@ -9,7 +9,7 @@ use crate::{
 rows! {
     from switch_port::END;
     INFO, "What serves the model: vllm, triton or tgi.",
-        Metric::new_info_series("gaunt_service_info", Service, &["engine"]);
+        Metric::new_info_series("gaunt_service_info", Service, &["engine"]).with_rare_changes();
     RUNNING, "Requests in the batches that run at this moment.",
         Metric::new_gauge("gaunt_service_running_requests", Service, Unit::Count, 1.0).with_history();
     WAITING, "Requests that wait in the queue at this moment.",

@@ -15,7 +15,7 @@ rows! {
     from hardware::END;
     INFO, "Where the port of the switch leads: a node or switch, and the device and port there.",
         Metric::new_info_series("gaunt_switch_port_info", SwitchPort,
-            &["guid", "lid", "peer", "peer_kind", "peer_device", "peer_port", "peer_guid", "peer_lid", "description"]);
+            &["guid", "lid", "peer", "peer_kind", "peer_device", "peer_port", "peer_guid", "peer_lid", "description"]).with_rare_changes();
     UP, "Whether the link of the port is up.",
         Metric::new_gauge("gaunt_switch_port_up", SwitchPort, Unit::Count, 1.0).with_history();
     ENABLED, "Whether the port is switched on by its operator.",

@@ -97,16 +97,31 @@ pub fn dialect_metrics() -> Vec<DialectMetric> {
     entries
 }
 
+/// A name that a dialect reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReadName {
+    /// The name.
+    pub name: &'static str,
+    /// Whether all rows of the catalogue that it becomes change rarely.
+    pub changes_rarely: bool,
+}
+
 /// Every name that a dialect reads from the page of a node or a fabric, sorted. An aggregator's own metrics of a whole
 /// fleet, and names that are known and not read, are left out.
-pub fn read_names() -> Vec<&'static str> {
-    let own_rows = MetricId::all_ids().map(MetricId::catalogue_row);
-    let own_names = own_rows.filter(|row| row.class != DeviceClass::Fleet).map(|row| row.name);
+pub fn read_names() -> Vec<ReadName> {
+    let read_name = |name, metric: Option<MetricId>| ReadName {
+        name,
+        changes_rarely: metric.is_some_and(|metric| metric.catalogue_row().changes_rarely),
+    };
+    let own_ids = MetricId::all_ids().filter(|id| id.catalogue_row().class != DeviceClass::Fleet);
+    let own_names = own_ids.map(|id| read_name(id.catalogue_row().name, Some(id)));
     let foreign = dialect_metrics().into_iter().filter(|entry| entry.declined.is_none());
-    let mut names: Vec<&str> =
-        own_names.chain([absence::NAME]).chain(foreign.map(|entry| entry.name)).collect();
+    let foreign = foreign.map(|entry| read_name(entry.name, entry.metric));
+    let mut names: Vec<ReadName> =
+        own_names.chain([read_name(absence::NAME, None)]).chain(foreign).collect();
+    // Of a name that becomes several rows, the first in this order changes often if any does.
     names.sort_unstable();
-    names.dedup();
+    names.dedup_by_key(|read| read.name);
     names
 }
 
@@ -188,6 +203,17 @@ mod tests {
     fn read_names_are_known_and_a_fleet_is_not_among_them() {
         let names = read_names();
         assert!(names.is_sorted() && names.len() > 500, "{}", names.len());
+        let rare = |name: &str| names.iter().find(|it| it.name == name).unwrap().changes_rarely;
+        assert!(rare("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL") && rare("DCGM_FI_DEV_FB_TOTAL"));
+        for name in [
+            "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
+            "DCGM_FI_DEV_ROW_REMAP_FAILED",
+            "node_uname_info",
+            "gaunt_gpu_job_info",
+        ] {
+            assert!(!rare(name), "{name} is read at each refresh");
+        }
+        let names: Vec<&str> = names.iter().map(|read| read.name).collect();
         for name in &names {
             assert!(crate::dialect::is_known_name(name), "{name}");
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':');

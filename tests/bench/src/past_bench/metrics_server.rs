@@ -9,13 +9,20 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use gaunt_schema::UnixMs;
 use gaunt_series::SeriesOptions;
+use gaunt_store::{StoreSample, compress_request, encode_labels, push_series};
 
 use crate::{bench_process::BenchProcess, scrape_client};
+
+/// Samples of one request of vmagent. What is less waits for a second or two of real time.
+const BLOCK: u64 = 500;
 
 /// A program that takes what is sent to it; it ends when this value is dropped.
 pub(crate) struct MetricsServer {
     process: BenchProcess,
+    /// Samples that the program forwards together, whatever the time; zero if it waits for none.
+    block: u64,
     connection: BufReader<TcpStream>,
     _folder: tempfile::TempDir,
 }
@@ -59,10 +66,11 @@ impl MetricsServer {
         let mut command = Command::new("vmagent");
         command
             .arg(format!("-remoteWrite.url={forward_to}"))
-            .args(["-remoteWrite.queues=1", "-remoteWrite.flushInterval=100ms"])
+            .arg("-remoteWrite.queues=1")
+            .arg(format!("-remoteWrite.maxRowsPerBlock={BLOCK}"))
             .arg(format!("-remoteWrite.tmpDataPath={}", folder.path().join("queue").display()))
             .arg(format!("-httpListenAddr={address}"));
-        Self::start_command(command, &address, folder)
+        Ok(Self { block: BLOCK, ..Self::start_command(command, &address, folder)? })
     }
 
     fn start_command(
@@ -82,7 +90,8 @@ impl MetricsServer {
             }
             thread::sleep(Duration::from_millis(50));
         };
-        Ok(Self { process, connection: BufReader::new(connection), _folder: folder })
+        let connection = BufReader::new(connection);
+        Ok(Self { process, block: 0, connection, _folder: folder })
     }
 
     /// Sends a request and waits until it is taken; it is sent again while the server starts.
@@ -119,6 +128,22 @@ impl MetricsServer {
             ensure!(status.contains(" 204 "), "{}: {} {text}", self.process.address, status.trim());
             return Ok(());
         }
+    }
+
+    /// Sends a block of samples that nobody reads: all that was sent before is forwarded at once. Returns the number of
+    /// these samples, of which as many may stay behind.
+    pub(crate) fn push_out(&mut self, at: UnixMs) -> anyhow::Result<u64> {
+        let (mut request, mut encoded) = (Vec::new(), Vec::new());
+        for number in 0..self.block {
+            encoded.clear();
+            let number = number.to_string();
+            encode_labels(&mut [("__name__", "bench_padding"), ("number", &number)], &mut encoded);
+            push_series(&encoded, &[StoreSample { at, bits: 1.0_f64.to_bits() }], &mut request);
+        }
+        if self.block > 0 {
+            self.send(&compress_request(&request)?)?;
+        }
+        Ok(self.block)
     }
 
     /// How it is queried.
