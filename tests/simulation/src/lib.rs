@@ -13,6 +13,8 @@ use tokio::time::sleep;
 
 mod deliberate_bug;
 mod invariants;
+#[cfg(test)]
+mod rolling_upgrade;
 mod seeded_random;
 mod simulated_aggregator;
 mod simulated_disk;
