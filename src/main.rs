@@ -357,15 +357,16 @@ async fn report_options(
             options.last,
         ),
     };
-    let (format, watch) = (output_format(options.format), options.watch);
+    let (format, watch) = (report_format(options.format), options.watch);
     Ok(report_command::ReportOptions { of: scope, form: format, watch, prices, co2_kg_per_kwh })
 }
 
-fn output_format(format: ReportFormatArgument) -> snapshot_command::OutputFormat {
+fn report_format(format: ReportFormatArgument) -> report_command::ReportFormat {
     match format {
-        ReportFormatArgument::Text => snapshot_command::OutputFormat::Text,
-        ReportFormatArgument::Json => snapshot_command::OutputFormat::Json,
-        ReportFormatArgument::Csv => snapshot_command::OutputFormat::Csv,
+        ReportFormatArgument::Text => report_command::ReportFormat::Text,
+        ReportFormatArgument::Json => report_command::ReportFormat::Json,
+        ReportFormatArgument::Csv => report_command::ReportFormat::Csv,
+        ReportFormatArgument::Html => report_command::ReportFormat::Html,
     }
 }
 

@@ -172,6 +172,7 @@ pub enum BuiltinField {
     Severity,
     State,
     Summary,
+    SwitchPort,
     User,
     Useful,
     Uuid,

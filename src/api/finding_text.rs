@@ -4,13 +4,14 @@ use gaunt_schema::{FindingEvent, UnixMs, time::format_duration, unit::Unit};
 
 use super::{
     AlternativeOutcome, EvidenceItem, Explanation, Finding, FindingContext,
+    html_page::{escape_html, render_html_page, render_html_table},
     victim_groups::describe_victims,
 };
 
 mod escaped_text;
 mod evidence_plot;
 
-use escaped_text::{clean, escape_html, escape_markdown};
+use escaped_text::{clean, escape_markdown};
 pub use evidence_plot::EvidencePlot;
 
 /// A finding with what is known around it, to be written as a text.
@@ -67,8 +68,7 @@ impl FindingText<'_> {
     pub fn render_html(&self) -> String {
         let title = escape_html(&self.title());
         let mut out = vec![format!(
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
-             <style>{STYLE}</style>\n</head>\n<body>\n<h1 class=\"{}\">{title}</h1>\n<p>{}</p>\n<dl>\n",
+            "<h1 class=\"{}\">{title}</h1>\n<p>{}</p>\n<dl>\n",
             self.finding.severity.as_str(),
             escape_html(&self.finding.summary)
         )];
@@ -96,23 +96,16 @@ impl FindingText<'_> {
             out.push("</table>\n".to_owned());
         }
         for table in self.tables() {
-            let heads = table.headings.iter().map(|head| format!("<th>{head}</th>"));
-            let heads: String = heads.collect();
-            let title = table.title;
-            out.push(format!("<h2>{title}</h2>\n<table>\n<tr>{heads}</tr>\n"));
-            for row in &table.rows {
-                let cells = row.iter().map(|cell| format!("<td>{}</td>", escape_html(cell)));
-                out.push(format!("<tr>{}</tr>\n", cells.collect::<String>()));
-            }
-            out.push("</table>\n".to_owned());
+            out.push(format!("<h2>{}</h2>\n", table.title));
+            out.push(render_html_table(table.headings, &table.rows));
         }
         out.push(format!("<p>Finding <code>{}</code>", escape_html(&self.finding.id)));
         if let Some(link) = self.link.filter(|link| is_web_address(link)) {
             let link = escape_html(link);
             out.push(format!(" · <a href=\"{link}\">{link}</a>"));
         }
-        out.push("</p>\n</body>\n</html>\n".to_owned());
-        out.concat()
+        out.push("</p>\n".to_owned());
+        render_html_page(&self.title(), &out.concat())
     }
 
     fn title(&self) -> String {
@@ -237,13 +230,6 @@ impl FindingText<'_> {
         ]
     }
 }
-
-/// Style of the page: readable on screen and on paper, in light and dark.
-const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;\
-color-scheme:light dark}h1{font-size:1.3rem;border-left:.4rem solid #888;padding-left:.6rem}\
-figure{margin:1rem 0}figcaption{font-size:.9rem}svg{width:100%;height:auto}h1.critical{border-color:#c81414}h1.warning{border-color:#d9a400}h2{font-size:1.1rem}\
-dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem}dt{font-weight:600}dd{margin:0}\
-table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.2rem .6rem;border-bottom:1px solid #8884}";
 
 /// Date and time of day in UTC.
 fn instant(at: UnixMs) -> String {

@@ -24,6 +24,7 @@ pub mod finding_text;
 pub mod fleet_change;
 pub mod gpu_time;
 pub mod history_answer;
+pub mod html_page;
 pub mod job_answer;
 pub mod json_diff;
 pub mod loss_cause;

@@ -33,6 +33,8 @@ pub enum ReportFormatArgument {
     Json,
     /// Comma-separated values.
     Csv,
+    /// One page of HTML without references to anything else.
+    Html,
 }
 
 /// Output format of an explanation.

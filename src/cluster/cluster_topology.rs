@@ -46,6 +46,19 @@ pub struct PortTopology {
     pub rail: Option<AttributedFact>,
     /// The leaf switch that it is connected to.
     pub leaf: Option<AttributedFact>,
+    /// The port of that switch at the other end of its cable.
+    pub switch_port: Option<SanitizedText>,
+}
+
+impl PortTopology {
+    /// The other end of the cable in words, as far as it is known: `port 17 of leaf-00`.
+    pub fn describe_far_end(&self) -> String {
+        match (&self.leaf, &self.switch_port) {
+            (Some(leaf), Some(port)) => format!("port {port} of {}", leaf.value),
+            (Some(leaf), None) => format!("its port on {}", leaf.value),
+            (None, _) => "the switch port".to_owned(),
+        }
+    }
 }
 
 /// Topology of a GPU.

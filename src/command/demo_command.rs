@@ -20,7 +20,7 @@ use super::{
     snapshot_command,
 };
 use crate::answer_source::AnswerSource;
-use gaunt_api::{Answer, Question};
+use gaunt_api::Question;
 
 /// Scrape interval: once a second, as for real nodes.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -28,8 +28,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Price of a GPU hour where none is set, in US dollars: about that of a rented H100.
 const PRICE: f64 = 2.5;
 
-/// The console opens at most this long before the fault begins: the baseline is visible first, without a long wait.
-const LEAD: Duration = Duration::from_secs(15);
+/// The most reports that are simulated before the console opens: about a second of one core.
+const AHEAD_REPORTS: u64 = 12_000;
 
 /// Which fleet is shown.
 #[derive(Clone, Debug)]
@@ -75,9 +75,8 @@ pub async fn run(
         return Ok(ExitCode::SUCCESS);
     }
     let clock = gaunt_engine::monotonic_clock();
-    let handle = gaunt_engine::spawn_new(engine_options, clock.clone());
-    let fleet = scenario_run.build_fleet(clock() - timing.first.saturating_sub(LEAD))?;
-    announce_targets(&handle, fleet_targets(&fleet)).await?;
+    let (fleet, engine) = run_up_to_now(&scenario_run, timing.look, &clock, engine_options)?;
+    let handle = gaunt_engine::spawn_existing(engine, clock.clone());
     let (stop, stopped) = channel::<()>();
     let inbox = handle.delivery_sender();
     let feeder = thread::Builder::new()
@@ -88,23 +87,6 @@ pub async fn run(
     feeder.join().map_err(|_| anyhow::anyhow!("the simulated fleet ended with a panic"))?;
     result?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Announces the targets and waits until the engine has ingested them: the console must not open on an empty list.
-async fn announce_targets(
-    engine: &gaunt_engine::EngineHandle,
-    targets: Vec<ScrapeTarget>,
-) -> anyhow::Result<()> {
-    engine.delivery_sender().send(Delivery::Targets(targets)).await?;
-    let mut last_tick = UnixMs(0);
-    loop {
-        last_tick = engine.wait_for_tick(last_tick).await?;
-        if let Answer::Overview(overview) = engine.ask_question(Question::Overview).await?
-            && overview.nodes.pending > 0
-        {
-            return Ok(());
-        }
-    }
 }
 
 /// Advances the fleet once a second and delivers its pages, until stopped or the receiver is gone.
@@ -228,19 +210,58 @@ fn run_watched(
     scrape: impl Fn(&SimFleet, usize, UnixMs) -> Batch,
     mut observe: impl FnMut(u32, &mut VirtualRun),
 ) -> anyhow::Result<VirtualRun> {
-    let mut fleet = scenario_run.build_fleet(start)?;
-    let mut run = VirtualRun::new(options);
-    run.ingest_delivery(Delivery::Targets(fleet_targets(&fleet)));
+    let (mut fleet, mut run) = begin_run(scenario_run, start, options)?;
     for second in 1..=after.as_secs() as u32 {
-        let now = start + PERIOD * second;
-        fleet.advance_to(now);
-        for node in 0..fleet.node_count() {
-            run.ingest_delivery(Delivery::Batch(scrape(&fleet, node, now)));
-        }
-        run.run_tick(now);
+        run_second(&mut fleet, &mut run, start + PERIOD * second, &scrape);
         observe(second, &mut run);
     }
     Ok(run)
+}
+
+/// Simulates a scenario up to the present, so that the first frame of the console shows what it is about: up to the
+/// moment of its snapshot, or for a large fleet as far as that takes about a second.
+fn run_up_to_now(
+    scenario_run: &gaunt_sim::ScenarioRun,
+    look: Duration,
+    clock: &ClockFn,
+    options: gaunt_engine::EngineOptions,
+) -> anyhow::Result<(SimFleet, gaunt_engine::Engine)> {
+    let nodes = scenario_run.fleet_shape()?.nodes.max(1) as u64;
+    let ahead = Duration::from_secs(look.as_secs().min(AHEAD_REPORTS / nodes));
+    let mut now = clock() - ahead;
+    let (mut fleet, mut run) = begin_run(scenario_run, now, options)?;
+    // What passes meanwhile is simulated too, so that no second lacks its reports.
+    while now + PERIOD <= clock() {
+        now = now + PERIOD;
+        run_second(&mut fleet, &mut run, now, &read_node_report);
+    }
+    Ok((fleet, run.into_engine()))
+}
+
+/// A fleet, and an engine that knows its targets and its topology.
+fn begin_run(
+    scenario_run: &gaunt_sim::ScenarioRun,
+    start: UnixMs,
+    options: gaunt_engine::EngineOptions,
+) -> anyhow::Result<(SimFleet, VirtualRun)> {
+    let fleet = scenario_run.build_fleet(start)?;
+    let mut run = VirtualRun::new(options);
+    run.ingest_delivery(Delivery::Targets(fleet_targets(&fleet)));
+    run.ingest_delivery(Delivery::Topology(scenario_run.fleet_shape()?.to_topology()));
+    Ok((fleet, run))
+}
+
+fn run_second(
+    fleet: &mut SimFleet,
+    run: &mut VirtualRun,
+    now: UnixMs,
+    scrape: &impl Fn(&SimFleet, usize, UnixMs) -> Batch,
+) {
+    fleet.advance_to(now);
+    for node in 0..fleet.node_count() {
+        run.ingest_delivery(Delivery::Batch(scrape(fleet, node, now)));
+    }
+    run.run_tick(now);
 }
 
 fn build_snapshot(run: &mut VirtualRun) -> snapshot_command::FleetSnapshot {
@@ -281,34 +302,31 @@ fn read_node_report(fleet: &SimFleet, node: usize, at: UnixMs) -> Batch {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use gaunt_api::Answer;
 
-    #[tokio::test]
-    async fn demo_console_opens_with_its_targets_named() {
-        let clock: ClockFn = gaunt_engine::monotonic_clock();
-        let options = gaunt_engine::EngineOptions {
-            period: Duration::from_millis(100),
-            ..Default::default()
-        };
-        let handle = gaunt_engine::spawn_new(options, clock.clone());
-        let target = |node: u32| ScrapeTarget {
-            id: TargetId(node),
-            address: SanitizedText::new(&format!("demo:gpu{node:03}")),
-            node: None,
-            origin: "the demo".into(),
-        };
-        announce_targets(&handle, (0..4).map(target).collect()).await.unwrap();
-        let Ok(Answer::Overview(overview)) = handle.ask_question(Question::Overview).await else {
-            panic!("no overview")
-        };
-        assert_eq!(overview.nodes.pending, 4);
-    }
+    use super::*;
 
     const START: UnixMs = UnixMs(1_760_017_311_000);
 
     fn demo_options(scenario: &str, nodes: usize, snapshot_after: Option<Duration>) -> DemoOptions {
         let (scenario, level) = (scenario.to_owned(), FaultLevel::Hard);
         DemoOptions { nodes: Some(nodes), scenario, seed: 1, level, snapshot_after }
+    }
+
+    #[test]
+    fn first_frame_of_the_demo_has_findings_with_their_cost() {
+        let clock: ClockFn = std::sync::Arc::new(|| START);
+        let tour = demo_options("tour", 32, None).to_scenario_run();
+        let options = gaunt_engine::EngineOptions::default();
+        let look = tour.run_timing().unwrap().look;
+        let (fleet, engine) = run_up_to_now(&tour, look, &clock, options).unwrap();
+        assert_eq!(fleet.current_time(), START);
+        let Answer::Overview(overview) = engine.answer_question(&Question::Overview) else {
+            panic!("no overview")
+        };
+        assert_eq!((overview.at, overview.nodes.live), (START, 32));
+        let costly = overview.findings.iter().filter(|finding| finding.lost_gpus > 1.0);
+        assert!(costly.count() >= 3, "{:?}", overview.findings);
     }
 
     /// A worse level without a finding becomes the baseline after half an hour.

@@ -19,7 +19,10 @@ use tokio::{
     time::sleep,
 };
 
-use super::{PastOptions, ScrapingSetup, engine_preamble, past_deliveries::PastDeliveries};
+use super::{
+    PastOptions, ScrapingSetup, engine_preamble, past_deliveries::PastDeliveries,
+    progress_line::ProgressLine,
+};
 use crate::{answer_source::AggregatorClient, site};
 use gaunt_engine::{
     Engine,
@@ -78,14 +81,16 @@ pub async fn run(
 /// Records a span of the past of a Prometheus.
 pub async fn record_past(past: PastOptions, options: RecordOptions) -> anyhow::Result<ExitCode> {
     super::catch_file_size_signal()?;
-    let folder = options.folder.clone();
+    let (folder, until) = (options.folder.clone(), past.until);
     let deliveries = spawn_blocking(move || PastDeliveries::open(past)).await??;
     let options = RecordOptions { period: deliveries.period, ..options };
     // The writer's thread sets the pace.
     let recorded = spawn_blocking(move || -> anyhow::Result<Recorder> {
         let recorder = Recorder::start_recording(options)?;
+        let mut progress = ProgressLine::new((deliveries.first, until));
         for delivery in deliveries {
             let (at, delivery) = delivery?;
+            progress.advance_to(at);
             while !recorder.has_capacity() {
                 thread::sleep(DRAIN);
             }

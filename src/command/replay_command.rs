@@ -5,8 +5,8 @@ use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
 use gaunt_schema::{Delivery, SanitizedText, UnixMs};
 
 use super::{
-    console_command::has_terminal, engine_preamble, recording_health::report_recording_health,
-    replay_instants::ReplayInstants, snapshot_command,
+    console_command::has_terminal, engine_preamble, progress_line::ProgressLine,
+    recording_health::report_recording_health, replay_instants::ReplayInstants, snapshot_command,
 };
 use crate::answer_source::AnswerSource;
 use gaunt_api::Question;
@@ -137,13 +137,18 @@ impl ReplayFeed {
 
 /// Plays the recording and prints the state at its end.
 fn run_to_end(feed: ReplayFeed, mut engine: Engine) -> anyhow::Result<()> {
+    let mut progress = ProgressLine::new((feed.from, feed.last));
     feed.play_events(|event| {
         match event {
             ReplayEvent::Delivered(delivery) => engine.ingest_delivery(delivery),
-            ReplayEvent::TimePassed(at) => engine.run_tick(at),
+            ReplayEvent::TimePassed(at) => {
+                engine.run_tick(at);
+                progress.advance_to(at);
+            }
         }
         true
     })?;
+    drop(progress);
     let snapshot = snapshot_command::FleetSnapshot::from_answers([
         engine.answer_question(&Question::Overview),
         engine.answer_question(&Question::Findings),

@@ -20,6 +20,7 @@ use gaunt_engine::{Engine, record};
 
 mod cost_report;
 mod gpu_prices;
+mod html_report;
 mod report_output;
 
 pub use cost_report::{CostReport, CostReportSum};
@@ -37,13 +38,26 @@ pub enum ReportScope {
     Recording(PathBuf, Box<gaunt_engine::EngineOptions>),
 }
 
+/// Output format of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportFormat {
+    /// Plain columns.
+    Text,
+    /// One JSON object.
+    Json,
+    /// Comma-separated values.
+    Csv,
+    /// One page of HTML.
+    Html,
+}
+
 /// Options of a report.
 #[derive(Debug)]
 pub struct ReportOptions {
     /// Time range.
     pub of: ReportScope,
     /// Output format.
-    pub form: snapshot_command::OutputFormat,
+    pub form: ReportFormat,
     /// Sampling time if no aggregator is used.
     pub watch: Duration,
     /// GPU prices.
@@ -62,11 +76,10 @@ pub async fn run(report_options: ReportOptions) -> anyhow::Result<ExitCode> {
     };
     let report = CostReport::of(&usage, &report_options.prices, report_options.co2_kg_per_kwh);
     let page = match report_options.form {
-        snapshot_command::OutputFormat::Text => report_output::render_text(&report),
-        snapshot_command::OutputFormat::Json | snapshot_command::OutputFormat::Columns => {
-            serde_json::to_string_pretty(&report)? + "\n"
-        }
-        snapshot_command::OutputFormat::Csv => report_output::render_csv(&report),
+        ReportFormat::Text => report_output::render_text(&report),
+        ReportFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
+        ReportFormat::Csv => report_output::render_csv(&report),
+        ReportFormat::Html => html_report::render_html(&report),
     };
     snapshot_command::print_page(&page)?;
     Ok(exit_code)

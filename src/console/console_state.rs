@@ -126,12 +126,14 @@ pub(crate) struct ConsoleState {
 pub(crate) struct ScreenCursors {
     /// Cursors of rows, by names that the screens choose.
     rows: BTreeMap<&'static str, RowCursor>,
-    /// Cursor in the network map: leaf and rail.
-    pub(crate) cell: (usize, usize),
+    /// Cursor in the network map: leaf and rail; none for the worst cell.
+    pub(crate) cell: Option<(usize, usize)>,
     /// Index of the graph that has the cursor on the screen of a device.
     pub(crate) graph: usize,
-    /// How often the span of a graph was made shorter.
-    pub(crate) zoom: usize,
+    /// Span of a graph in minutes; none for all that is kept.
+    pub(crate) graph_span: Option<u64>,
+    /// Span of the time bar in minutes; none for the shortest one that has all that the overview knows.
+    pub(crate) bar_span: Option<u64>,
     /// Index of the shown rail of the probe matrix.
     pub(crate) rail: usize,
     /// Whether the probe matrix is grouped by leaf; none until the user chooses.
@@ -206,6 +208,10 @@ pub(crate) struct LatestAnswers {
     pub(crate) job: Option<Arc<JobDetail>>,
     /// The network map.
     pub(crate) fabric: Option<Arc<FabricMatrix>>,
+    /// Cables of a cell of the network map, and the question for them.
+    pub(crate) cables: Option<(Question, Arc<AnswerTable>)>,
+    /// GPUs in NVLink domains that are larger than a node, and when they arrived.
+    pub(crate) domains: Option<(UnixMs, Arc<AnswerTable>)>,
     /// Measurements of the cross-node probe, and when they arrived.
     pub(crate) probe: Option<(UnixMs, Arc<ProbeMatrix>)>,
     /// What is not known of the fleet, and when that arrived.

@@ -16,12 +16,12 @@ struct TourStep {
     text: &'static str,
 }
 
-/// The steps: the faults of the demo have begun by the third one.
+/// The steps: the faults of the demo have begun before the first one.
 const STEPS: [TourStep; 13] = [
-    step(1, &[], "tour of 2 minutes; any key ends it. For now this fleet is healthy"),
-    step(12, &[], "GPU TIME: what every GPU does; LOST: what of it is lost, and its price"),
-    step(24, &[], "a port failed: who is to blame, whose job it is, what it costs per hour"),
-    step(48, &[], "three faults, the costliest first; TIME has a mark where each one began"),
+    step(1, &[], "tour of 2 minutes; any key ends it. LOST: GPUs lost now, and their price"),
+    step(12, &[], "FINDINGS: who is to blame, why, whose job it is, its cost, what to do next"),
+    step(24, &[], "TIME: GPUs lost over time, a mark where each finding and each job began"),
+    step(42, &[], "GPU TIME and HEAT: what every GPU does now; marked nodes have a finding"),
     step(
         58,
         &[KeyPress::Enter],

@@ -1,7 +1,7 @@
 //! Layout of the network map: the position of each fabric cell.
 //!
-//! If every leaf serves one rail, a map of leaves by rails would be a diagonal: then a row holds the first leaf of
-//! each rail, the next row the second one of each.
+//! In a rail-optimised fabric every leaf serves one rail, and a map of leaves by rails would be a diagonal: then a row is a
+//! scalable unit: the first leaf of each rail, the next row the second one of each.
 
 use gaunt_api::FabricMatrix;
 
@@ -14,12 +14,18 @@ pub(crate) struct FabricMapRow {
     pub(crate) cells: Vec<Option<usize>>,
 }
 
+/// Returns whether every leaf serves one rail: a row of the map is then a scalable unit.
+pub(crate) fn is_rail_optimised(fabric: &FabricMatrix) -> bool {
+    let count = fabric.cells.leaf.len().min(fabric.cells.rail.len());
+    fabric.rails.len() > 1 && count == fabric.leaves.len()
+}
+
 /// Returns the rows of the map.
 pub(crate) fn fabric_map_rows(fabric: &FabricMatrix) -> Vec<FabricMapRow> {
     let cells = &fabric.cells;
     let count = cells.leaf.len().min(cells.rail.len());
     let rails = fabric.rails.len();
-    let folded = rails > 1 && count == fabric.leaves.len();
+    let folded = is_rail_optimised(fabric);
     let mut rows: Vec<FabricMapRow> = Vec::new();
     let mut filled_rows = vec![0; rails];
     for cell in 0..count {
@@ -41,6 +47,10 @@ pub(crate) fn fabric_map_rows(fabric: &FabricMatrix) -> Vec<FabricMapRow> {
     for row in &mut rows {
         let trimmed = row.name.trim_end_matches(|c: char| !c.is_alphanumeric());
         row.name.truncate(trimmed.len());
+    }
+    // Leaves whose names begin differently have the number of their unit.
+    for (at, row) in rows.iter_mut().enumerate().filter(|(_, row)| folded && row.name.is_empty()) {
+        row.name = format!("unit {}", at + 1);
     }
     rows
 }
@@ -81,6 +91,11 @@ mod tests {
         let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names, ["leaf-00", "leaf-01"]);
         assert_eq!(rows[1].cells, [Some(2), Some(3)]);
+        fabric.leaves = ["a-r0", "b-r0", "c-r1", "d-r1"].map(Into::into).to_vec();
+        fabric.cells.rail = vec![0, 0, 1, 1];
+        let rows = fabric_map_rows(&fabric);
+        let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names, ["unit 1", "unit 2"], "no name in common");
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod grouped_findings;
 mod key_sequences;
 mod narrow_screens;
 mod plain_terminals;
+mod scenario_screens;
 mod search_screens;
 mod stale_rows;
 mod user_file;
@@ -454,7 +455,7 @@ fn cursor_is_highlighted_only_at_its_row() {
     let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
     screen_frame::draw(&mut buffer, &console.state, theme);
     let reversed = (0..24).filter(|&y| buffer[(10, y)].modifier.contains(Modifier::REVERSED));
-    assert_eq!(reversed.collect::<Vec<_>>(), [11], "only the second finding is selected");
+    assert_eq!(reversed.collect::<Vec<_>>(), [7], "only the second finding is selected");
 }
 
 #[test]

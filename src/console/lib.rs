@@ -25,6 +25,7 @@ mod cursor_rows;
 mod demo_tour;
 mod display_text;
 mod evidence_history;
+mod fabric_cables;
 mod fabric_map;
 mod fabric_peers;
 mod failed_questions;
@@ -52,6 +53,7 @@ mod search_match;
 mod terminal;
 mod theme;
 mod time_marks;
+mod time_zoom;
 mod update;
 mod user_config;
 mod user_totals;
@@ -74,7 +76,7 @@ use plugin_runner::RunningPlugin;
 use question_queue::QuestionQueues;
 pub use replay_control::{ReplayControl, ReplayProgress};
 use screens::view_of;
-use terminal::{InputEvent, TerminalInput, TerminalSession};
+use terminal::{InputEvent, TerminalInput, TerminalSession, next_input};
 use theme::Theme;
 pub use theme::{ColourDepth, GlyphSet, Palette};
 pub use user_config::ContextAddress;
@@ -466,14 +468,6 @@ impl ConsoleApp {
         };
         let outcome = update::apply_action(&mut self.state, ConsoleAction::Done(result));
         self.changed |= outcome.changed;
-    }
-}
-
-/// Waits for the next input event; without the terminal there is none.
-async fn next_input(input: &mut Option<TerminalInput>) -> InputEvent {
-    match input {
-        Some(input) => input.next().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -34,7 +34,7 @@ mod input;
 mod terminal_writer;
 mod tty_device;
 
-pub(crate) use input::{InputEvent, TerminalInput};
+pub(crate) use input::{InputEvent, TerminalInput, next_input};
 use terminal_writer::TerminalWriter;
 use tty_device::TtyDevice;
 

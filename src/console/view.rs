@@ -13,6 +13,7 @@ use super::{
 };
 
 pub(crate) mod axis_graph;
+pub(crate) mod cable_rows;
 pub(crate) mod device_graphs;
 pub(crate) mod event_rows;
 pub(crate) mod evidence_graph;

@@ -1,4 +1,4 @@
-//! Answers about one job in full: its attributes, its GPUs, and the findings that blame it.
+//! Answers about one job in full: its attributes, its GPUs, and the findings that blame or slow it.
 
 use gaunt_schema::{DeviceClass, GpuState, SanitizedText};
 
@@ -35,7 +35,9 @@ impl View<'_> {
         };
         let about = |finding: &&Finding| {
             let entity = &finding.entity;
-            entity.job.as_ref() == Some(job) || entity.node.as_ref().is_some_and(on)
+            let is_victim =
+                || finding.victims.iter().any(|victim| victim.job.as_ref() == Some(job));
+            entity.job.as_ref() == Some(job) || entity.node.as_ref().is_some_and(on) || is_victim()
         };
         Ok(JobDetail {
             at: self.at,

@@ -68,10 +68,15 @@ fn summary(judge: &JudgeState, cluster: &Cluster) -> String {
             "gaunt is late: no ingest for {seconds:.0} s of the last minute, in {stalls} stalls; no target counts as failed for that."
         );
     }
-    let percent = unjudged * 100.0;
-    format!(
-        "gaunt is late: {percent:.0} % of the scrapes of the last minute started too late; they are no evidence about their targets."
-    )
+    let (percent, period) = (unjudged * 100.0, cluster.scrape_period().as_secs_f64());
+    let late = format!("{percent:.0} % of the scrapes of the last minute started too late");
+    if unjudged < 1.0 {
+        let actual = period / (1.0 - unjudged);
+        return format!(
+            "gaunt is behind: it reads a target every {actual:.1} s on average, not every {period} s; {late}, which is no evidence about their targets."
+        );
+    }
+    format!("gaunt is late: {late}; they are no evidence about their targets.")
 }
 
 /// Whether gaunt did not scrape several targets at once, or was late for much of the last minute. A single target that

@@ -27,14 +27,42 @@ pub(super) struct SampleMoment {
 #[serde(from = "SavedBaseline", into = "SavedBaseline")]
 pub(super) struct Baseline {
     mean: f32,
-    seconds: f32,
+    /// Seconds that it was learned from, with its flags.
+    learned_from: FlaggedSeconds,
     /// Seconds for which it has been worse than the baseline; below zero, seconds for which the accepted level is
     /// learned.
     unusual: f32,
-    learned: bool,
-    /// A user accepted it: it counts however bad it is.
-    accepted: bool,
     last: CompactTimestamp,
+}
+
+/// Seconds, with two flags in the lowest bits of the mantissa: every GPU and port keeps several baselines. The error is
+/// below a millionth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct FlaggedSeconds(u32);
+
+/// The baseline was learned.
+const LEARNED: u32 = 1;
+
+/// A user accepted the baseline: it counts however bad it is.
+const ACCEPTED: u32 = 2;
+
+impl FlaggedSeconds {
+    fn new(seconds: f32, learned: bool, accepted: bool) -> Self {
+        let flags = u32::from(learned) * LEARNED + u32::from(accepted) * ACCEPTED;
+        Self(seconds.to_bits() & !(LEARNED | ACCEPTED) | flags)
+    }
+
+    fn seconds(self) -> f32 {
+        f32::from_bits(self.0 & !(LEARNED | ACCEPTED))
+    }
+
+    fn has(self, flag: u32) -> bool {
+        self.0 & flag != 0
+    }
+
+    fn with_seconds(self, seconds: f32) -> Self {
+        Self::new(seconds, self.has(LEARNED), self.has(ACCEPTED))
+    }
 }
 
 /// The saved form: with or without the fields for acceptance and learning, which earlier files lack.
@@ -64,10 +92,8 @@ impl From<SavedBaseline> for Baseline {
         };
         Self {
             mean,
-            seconds,
+            learned_from: FlaggedSeconds::new(seconds, learned, accepted),
             unusual,
-            learned,
-            accepted,
             last: CompactTimestamp::from_millis(last),
         }
     }
@@ -75,8 +101,9 @@ impl From<SavedBaseline> for Baseline {
 
 impl From<Baseline> for SavedBaseline {
     fn from(known: Baseline) -> Self {
-        let Baseline { mean, seconds, unusual, learned, accepted, last } = known;
-        if accepted {
+        let Baseline { mean, learned_from, unusual, last } = known;
+        let (seconds, learned) = (learned_from.seconds(), learned_from.has(LEARNED));
+        if known.is_accepted() {
             Self::Accepted(mean, seconds, unusual, learned, last.to_millis(), true)
         } else {
             Self::Learned(mean, seconds, unusual, learned, last.to_millis())
@@ -101,7 +128,7 @@ impl Baseline {
     ) {
         let Some(now) = now else { return };
         let SampleMoment { at, frozen } = at;
-        if frozen && self.learned && self.unusual >= 0.0 {
+        if frozen && self.is_learned() && self.unusual >= 0.0 {
             // Neither a fault nor the noise of its end is a baseline; nor does the waiting time count.
             (self.last, self.unusual) = (at, 0.0);
             return;
@@ -114,18 +141,20 @@ impl Baseline {
         };
         self.last = at;
         let mean = f64::from(self.mean);
-        let mut approach =
-            |span: f64| self.mean = (mean + (now - mean) * (passed / span).min(1.0)) as f32;
-        if !self.learned {
-            self.seconds += passed as f32;
-            approach(f64::from(self.seconds));
-            self.learned = f64::from(self.seconds) >= limits.usual_learned_seconds;
+        let approached = |span: f64| (mean + (now - mean) * (passed / span).min(1.0)) as f32;
+        let seconds = self.learned_from.seconds();
+        if !self.is_learned() {
+            let seconds = seconds + passed as f32;
+            self.mean = approached(f64::from(seconds));
+            let learned = f64::from(seconds) >= limits.usual_learned_seconds;
+            self.learned_from = FlaggedSeconds::new(seconds, learned, self.is_accepted());
             return;
         }
         if self.unusual < 0.0 {
             // A user accepted the present level: average it, because a single instant is not representative.
-            self.seconds += passed as f32;
-            approach(f64::from(self.seconds));
+            let seconds = seconds + passed as f32;
+            self.mean = approached(f64::from(seconds));
+            self.learned_from = self.learned_from.with_seconds(seconds);
             self.unusual = (self.unusual + passed as f32).min(0.0);
             return;
         }
@@ -133,14 +162,15 @@ impl Baseline {
         let is_worse = (change > 0.0) == (worse == WorseDirection::Higher);
         if change.abs() <= limits.usual_ratio {
             // A slow degradation must not become the baseline half-way.
-            let own = if is_worse { limits.usual_seconds } else { f64::from(self.seconds) };
-            approach(own);
+            let own = if is_worse { limits.usual_seconds } else { f64::from(seconds) };
+            self.mean = approached(own);
             self.unusual = 0.0;
-            self.seconds = (self.seconds + passed as f32).min(limits.usual_seconds as f32);
+            let seconds = (seconds + passed as f32).min(limits.usual_seconds as f32);
+            self.learned_from = self.learned_from.with_seconds(seconds);
         } else if !is_worse {
             // An accepted level may swing: its best moments are not the baseline.
-            let slowly = if self.accepted { limits.usual_seconds } else { 0.0 };
-            approach(limits.usual_better_seconds.max(slowly));
+            let slowly = if self.is_accepted() { limits.usual_seconds } else { 0.0 };
+            self.mean = approached(limits.usual_better_seconds.max(slowly));
             self.unusual = 0.0;
         } else {
             self.unusual += passed as f32;
@@ -157,17 +187,22 @@ impl Baseline {
         let (seconds, learns) =
             (limits.average_seconds as f32, limits.usual_learned_seconds as f32);
         let (mean, unusual) = (now as f32, -learns);
-        Self { mean, seconds, unusual, learned: true, accepted: true, last: self.last }
+        let learned_from = FlaggedSeconds::new(seconds, true, true);
+        Self { mean, learned_from, unusual, last: self.last }
+    }
+
+    fn is_learned(&self) -> bool {
+        self.learned_from.has(LEARNED)
     }
 
     /// Whether a user accepted it.
     pub(super) fn is_accepted(&self) -> bool {
-        self.accepted
+        self.learned_from.has(ACCEPTED)
     }
 
     /// Returns the baseline, once enough was seen.
     pub(super) fn usual_value(&self) -> Option<f64> {
-        self.learned.then_some(f64::from(self.mean))
+        self.is_learned().then_some(f64::from(self.mean))
     }
 }
 

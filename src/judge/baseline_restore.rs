@@ -6,8 +6,9 @@ use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{DeviceClass, Finding, SanitizedText, UnixMs};
 
 use super::{
-    BaselineSnapshot, JudgeState, baseline_snapshot::NodeBaselines, evidence_sum::LevelEvidence,
-    gpu_signals::GpuAverages, gpu_tracker::GpuTracker, host_averages::HostAverages,
+    BaselineSnapshot, JudgeState, baseline_snapshot::NodeBaselines, compact_value::NodeTag,
+    evidence_sum::LevelEvidence, gpu_signals::GpuAverages, gpu_tracker::GpuTracker,
+    host_averages::HostAverages,
 };
 
 /// A device of a node that is read is expected for so long after a restart; then it counts as removed or renamed.
@@ -129,7 +130,7 @@ impl NodeBaselines {
                 (own.is_some() || drift.is_some(), judge.gpus.get_mut(*row as usize))
             {
                 let averages = own.map(GpuAverages::from_baselines).unwrap_or_default();
-                let (node, drift) = (Some(node.name.clone()), drift.unwrap_or_default());
+                let (node, drift) = (Some(NodeTag::of(&node.name)), drift.unwrap_or_default());
                 *gpu = GpuTracker { node, averages, drift, ..GpuTracker::default() };
             }
             if let (Some([idler, slower_clock]), Some(gpu)) =

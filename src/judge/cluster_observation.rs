@@ -10,6 +10,7 @@ use super::{
     JudgeState, baseline_restore, clock_decline,
     clock_drift::ClockDrift,
     collective_hang,
+    compact_value::NodeTag,
     evidence_sum::LevelEvidence,
     fabric_congestion,
     frozen_baselines::FrozenBaselines,
@@ -17,7 +18,7 @@ use super::{
     gpu_state_rules,
     gpu_tracker::GpuTracker,
     host_averages::HostAverages,
-    moving_average::{MovingAverage, SampleTiming},
+    moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     sample_interval::SampleInterval,
     standing_fault::harm_of,
 };
@@ -46,8 +47,9 @@ impl JudgeState {
             self.observe_health(cluster, id, node);
             let host = self.hosts.get(&id).copied().unwrap_or_default();
             let (mut held, mut of_new_jobs) = (0, 0);
+            let tag = NodeTag::of(&node.name);
             for row in node.device_rows(DeviceClass::Gpu) {
-                of_new_jobs += usize::from(self.observe_gpu(cluster, node, &host, *row));
+                of_new_jobs += usize::from(self.observe_gpu(cluster, (node, tag), &host, *row));
                 held += usize::from(cluster.job_of_gpu(*row).is_some());
             }
             if of_new_jobs > 0 && of_new_jobs >= held {
@@ -104,7 +106,7 @@ impl JudgeState {
     fn observe_gpu(
         &mut self,
         cluster: &Cluster,
-        node: &Node,
+        (node, tag): (&Node, NodeTag),
         host: &HostAverages,
         row: u32,
     ) -> bool {
@@ -112,8 +114,8 @@ impl JudgeState {
             return false;
         }
         let gpu = &mut self.gpus[row as usize];
-        if gpu.node.as_ref() != Some(&node.name) {
-            *gpu = GpuTracker { node: Some(node.name.clone()), ..GpuTracker::default() };
+        if gpu.node != Some(tag) {
+            *gpu = GpuTracker { node: Some(tag), ..GpuTracker::default() };
         }
         let silent = node.last_fed(DeviceClass::Gpu).is_none_or(|at| cluster.is_stale(at));
         if silent || cluster.is_unseen(DeviceClass::Gpu, row) {
@@ -128,11 +130,11 @@ impl JudgeState {
         }
         let Some(at) = node
             .last_fed(DeviceClass::Gpu)
-            .filter(|at| gpu.last_sample.is_none_or(|last| last < *at))
+            .filter(|at| CompactTimestamp::of(*at).is_after(gpu.last_sample))
         else {
             return false;
         };
-        gpu.last_sample = Some(at);
+        gpu.last_sample = CompactTimestamp::of(at);
         let interval = SampleInterval::of_gpus(cluster, node);
         let tick = &mut SampleTiming::new(
             at,

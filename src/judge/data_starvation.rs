@@ -182,9 +182,10 @@ fn storage_slow_finding(
                 * starved.low.len() as f64
         })
         .sum();
-    let pending =
-        PendingFinding::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), kinds, true);
-    // Where no host shows what it waits for, storage is inferred: nothing else keeps all ranks from working.
+    // Where no host shows what it waits for, storage is one of several things that keep all ranks from working.
+    let kinds = if is_seen { kinds } else { 1 };
+    let storage = Entity::new(EntityKind::Storage);
+    let pending = PendingFinding::of(FindingKind::StorageSlow, storage, kinds, is_seen);
     let pending = if is_seen { pending } else { pending.mark_learned() };
     // Before the pauses and the pace of a job are known, what looks like slow storage may be its first checkpoint; so may a
     // job that does nothing at all. Late answers alone may have a harmless reason: the server is busy, and nobody waits

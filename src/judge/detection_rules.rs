@@ -113,7 +113,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::GpuFailed,
-        "A GPU is missing from its node, reported an XID that needs a reset, or has uncorrectable ECC errors.",
+        "A GPU is missing from its node, reported an XID that needs a reset, has uncorrectable ECC errors, or could not remap a row of its memory (a warning without cost).",
         &["confirming_samples", "error_speaks_seconds"],
     ),
     (

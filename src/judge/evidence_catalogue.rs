@@ -260,6 +260,7 @@ evidence_rows! {
     Xid: "XID", Count, own(&[gpu_parts::XID_ERRORS]).fact();
     EccErrorAge: "time since an uncorrectable ECC error", Seconds,
         own(UNCORRECTED_ERRORS).fact();
+    RowRemapFailed: "row remapping failed", Count, own(&[gpu_health::REMAP_FAILED]).fact();
     PcieReplays: "PCIe replays per second", Count,
         own(&[gpu_health::PCIE_REPLAYS]).series_limit("errors_per_second");
     PcieReplayCount: "PCIe replays, recent minutes", Count, own(&[gpu_health::PCIE_REPLAYS]);

@@ -284,10 +284,11 @@ fn leaf_congested_finding(
     let rail = leaf_rail.rail;
     let bad = leaf_rail.congested_ports();
     let summary = format!(
-        "{} of {} below {} on rail {rail} are congested.",
+        "{} of {} below {} on rail {rail} are congested{}.",
         format_count(bad.len(), "port"),
         leaf_rail.members.len(),
-        entity.leaf.as_ref().map(SanitizedText::as_str).unwrap_or_default()
+        entity.leaf.as_ref().map(SanitizedText::as_str).unwrap_or_default(),
+        render_signs(&bad, cluster)
     );
     let members = leaf_rail.members.len();
     let least = judge.limits.members_bad_ratio * members as f64;
@@ -297,6 +298,26 @@ fn leaf_congested_finding(
         "Check the queues and uplinks of this switch, and the senders to the ports below it."
             .to_owned(),
     )
+}
+
+/// Below this share a sign of congestion is not worth a word.
+const SHOWN_SIGN: f64 = 0.000_5;
+
+/// Renders the medians of what shows the congestion of ports: ` (ECN-marked packets 3.1 %, PFC pause 9.0 %)`.
+fn render_signs(ports: &[&LoadedPort<'_>], cluster: &Cluster) -> String {
+    let median_of = |of: fn(&LinkAverages) -> super::moving_average::MovingAverage| {
+        median(ports.iter().filter_map(|port| current_value(of(port.link), cluster)))
+    };
+    let signs = [
+        ("ECN-marked packets", median_of(|link| link.ecn_marked)),
+        ("PFC pause", median_of(|link| link.pause_received)),
+    ];
+    let known = signs.into_iter().filter_map(|(name, share)| {
+        let share = share.filter(|share| *share >= SHOWN_SIGN)?;
+        Some(format!("{name} {:.1} %", share * 100.0))
+    });
+    let known = known.collect::<Vec<_>>().join(", ");
+    if known.is_empty() { known } else { format!(" ({known})") }
 }
 
 /// Returns a finding for several rails that are congested at the same time below unknown leaves.

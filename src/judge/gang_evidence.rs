@@ -153,7 +153,10 @@ impl GangEvidence {
                 continue;
             }
             job.in_pause = false;
-            if !group.is_progressing() {
+            // The pace of a job that does nothing is that of idle GPUs.
+            let is_idle =
+                group.utilization.is_some_and(|busy| busy < limits.utilization_idle_ratio);
+            if !group.is_progressing() || is_idle {
                 continue;
             }
             job.add_round(cluster, group, gpus, limits);
@@ -304,8 +307,12 @@ impl JobEvidence {
         let earlier = self.rounds;
         self.rounds = earlier.saturating_add(1);
         let Some(samples) = earlier.checked_sub(SETTLING_ROUNDS) else { return };
-        self.slower.add_value(slowdown, limits.shift_floor_ratio);
-        if let Some(traffic) = group.traffic {
+        // What a job that does nothing draws and sends is no pace.
+        let works = group.utilization.is_none_or(|busy| busy >= limits.utilization_idle_ratio);
+        if works {
+            self.slower.add_value(slowdown, limits.shift_floor_ratio);
+        }
+        if let Some(traffic) = group.traffic.filter(|_| works) {
             self.less_traffic.add_value(1.0 - traffic, limits.shift_floor_ratio);
         }
         // What is usual is learned while the job runs at its usual speed.

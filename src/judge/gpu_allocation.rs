@@ -2,15 +2,16 @@
 
 use gaunt_schema::{SanitizedText, UnixMs};
 
-use super::Thresholds;
+use super::{Thresholds, moving_average::CompactTimestamp};
 
 /// The last job that held a GPU.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GpuAllocation {
     job: Option<SanitizedText>,
-    started: Option<UnixMs>,
+    /// When that began; zero if unknown.
+    started: UnixMs,
     /// Since when it is not held.
-    free: Option<UnixMs>,
+    free: CompactTimestamp,
 }
 
 impl GpuAllocation {
@@ -26,23 +27,25 @@ impl GpuAllocation {
         limits: &Thresholds,
     ) -> bool {
         if allocated == Some(false) && job.is_none() {
-            self.free.get_or_insert(now);
+            if !self.free.is_set() {
+                self.free = CompactTimestamp::of(now);
+            }
             return false;
         }
         if allocated != Some(true) {
             return false;
         }
-        let free = self.free.take();
-        let was_free = free
-            .is_some_and(|since| now.duration_since(since).as_secs_f64() >= limits.leave_seconds);
+        let free = std::mem::take(&mut self.free);
+        let was_free =
+            free.is_set() && CompactTimestamp::of(now).seconds_since(free) >= limits.leave_seconds;
         let Some((job, started)) = job else { return was_free && frozen };
         let previous = self.job.replace(job.clone());
-        let before = self.started;
-        self.started = started.or(before);
+        let before = Some(self.started).filter(|before| *before != UnixMs::default());
+        self.started = started.or(before).unwrap_or_default();
         let another = previous.as_ref().is_some_and(|previous| previous != job);
         let anew = before.zip(started).is_some_and(|(before, started)| started > before);
         if another {
-            self.started = started;
+            self.started = started.unwrap_or_default();
         }
         another || anew || (was_free && frozen)
     }

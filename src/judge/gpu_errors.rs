@@ -39,6 +39,8 @@ pub(super) struct GpuErrors {
     pub(super) memory: Option<UnixMs>,
     /// Since when it is gone.
     pub(super) gone: Option<UnixMs>,
+    /// Since when its driver says that a memory row could not be remapped: it works on, and its board is to be replaced.
+    pub(super) remap: Option<UnixMs>,
     /// Since when it works at its baseline.
     well: Option<UnixMs>,
     /// Its energy counter, which restarts when it is reset.
@@ -48,6 +50,11 @@ pub(super) struct GpuErrors {
 impl GpuErrors {
     /// Whether it has no known errors.
     fn is_healthy(&self) -> bool {
+        self.remap.is_none() && self.is_working()
+    }
+
+    /// Whether no error keeps it from working.
+    pub(super) fn is_working(&self) -> bool {
         self.xid.is_none() && self.memory.is_none() && self.gone.is_none()
     }
 
@@ -91,6 +98,7 @@ impl GpuErrors {
             follows: self.follows,
             memory: self.memory.map(|at| at.min(now)),
             gone: self.gone.map(|at| at.min(now)),
+            remap: self.remap.map(|at| at.min(now)),
             well: self.well.map(|at| at.min(now)),
             energy: self.energy,
         }
@@ -180,6 +188,10 @@ impl GpuErrorTracker {
                 (broken.xid, broken.memory, broken.follows) = (None, None, false);
             }
             broken.energy = energy.or(broken.energy);
+            // A state that a page leaves out is as it was.
+            if let Some(failed) = cluster.current_value(gpu_health::REMAP_FAILED, *row) {
+                broken.remap = (failed > 0.0).then(|| broken.remap.unwrap_or(at));
+            }
             *counted = count.unwrap_or(*counted);
             match is_gone(cluster, node, *row, at, limits) {
                 Some(true) => broken.gone = broken.gone.or(Some(at)),

@@ -1,4 +1,5 @@
-//! Failed GPUs: gone from the bus, or with an error that requires a reset or a replacement (RMA).
+//! Failed GPUs: gone from the bus, with an error that requires a reset, or with memory that can no longer be repaired and
+//! a board that is to be replaced (RMA).
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -38,8 +39,7 @@ pub(super) fn detect_failed_gpus(
         for row in node.device_rows(DeviceClass::Gpu) {
             let mut errors = judge.health.of(*row);
             errors.gone = errors.gone.filter(|_| !all);
-            let times = [errors.gone, errors.memory, errors.xid.map(|(_, at)| at)];
-            if times.iter().all(Option::is_none) {
+            if errors.is_working() && errors.remap.is_none() {
                 continue;
             }
             let Some(entity) = gpu_entity(cluster, *row) else { continue };
@@ -53,6 +53,12 @@ pub(super) fn detect_failed_gpus(
             failure.report_finding(&entity, outcome);
         }
     }
+}
+
+/// Whether a finding of this kind and estimated cost in GPUs is about a GPU that has a defect and does its work: no loss
+/// and no other finding follows from it.
+pub(super) fn works_in_spite_of_it(kind: FindingKind, estimate: f64) -> bool {
+    kind == FindingKind::GpuFailed && estimate == 0.0
 }
 
 fn gpu_entity(cluster: &Cluster, row: u32) -> Option<Entity> {
@@ -73,9 +79,11 @@ struct GpuFailure<'a> {
 
 impl GpuFailure<'_> {
     fn report_finding(&self, entity: &Entity, outcome: &mut DetectorOutcome) {
-        let GpuErrors { gone, xid, memory, .. } = self.errors;
+        let GpuErrors { gone, xid, memory, remap, .. } = self.errors;
         let times = [gone, memory, xid.map(|(_, at)| at)];
-        let Some(since) = times.into_iter().flatten().min() else { return };
+        let since =
+            if self.errors.is_working() { remap } else { times.into_iter().flatten().min() };
+        let Some(since) = since else { return };
         let kinds = times.iter().flatten().count();
         // Memory errors alone are a warning; a GPU that is gone or has an error that needs a reset is a fact.
         let fact = gone.is_some() || xid.is_some();
@@ -87,23 +95,27 @@ impl GpuFailure<'_> {
                 .get(self.row as usize)
                 .is_some_and(|gpu| gpu.allocated == Some(true));
         let id = self.node.0;
+        let cost = match group {
+            // It does its work.
+            _ if self.errors.is_working() => (0.0, Vec::new()),
+            Some(group) => (group.lost_gpus().max(1.0), group.list_victims(self.cluster, Some(id))),
+            None => (1.0, Vec::new()),
+        };
         let suspicion = PendingFinding::of(
             FindingKind::GpuFailed,
             entity.clone(),
             if fact && is_used { kinds.max(2) } else { 1 },
             true,
         )
-        .with_cost(
-            group.map_or(1.0, |group| group.lost_gpus().max(1.0)),
-            group.map(|group| group.list_victims(self.cluster, Some(id))).unwrap_or_default(),
-        )
+        .with_cost(cost.0, cost.1)
         .with_summary(self.render_summary(entity, since), self.next_step())
         .with_evidence(failure_evidence(
             gone.is_some(),
             xid.map(|(code, _)| f64::from(code)),
             memory,
             self.cluster.now(),
-        ));
+        ))
+        .with_evidence([EvidenceRow::RowRemapFailed.to_evidence(remap.map(|_| 1.0), None)]);
         if gone.is_none() && memory.is_none() && xid.is_some_and(|(code, _)| is_consequence(code)) {
             // The GPU whose NVLink failed may be on a node that is read later.
             let interval = SampleInterval::of_gpus(self.cluster, self.node.1);
@@ -125,7 +137,10 @@ impl GpuFailure<'_> {
             (true, Some(xid)) => format!("is missing: XID {}, {}", xid.code, xid.meaning),
             (true, None) => "is missing from the metrics of its node".to_owned(),
             (false, Some(xid)) => format!("failed: XID {}, {}", xid.code, xid.meaning),
-            (false, None) => "has uncorrectable ECC errors".to_owned(),
+            (false, None) if self.errors.memory.is_some() => {
+                "has uncorrectable ECC errors".to_owned()
+            }
+            (false, None) => "works, but a row of its memory could not be remapped".to_owned(),
         };
         let mut text = format!("{entity} {symptom}, since {}.", format_time_of_day(since));
         let followers = match failure {
@@ -143,7 +158,11 @@ impl GpuFailure<'_> {
 
     fn next_step(&self) -> String {
         let failure = self.errors.xid.map(|(code, _)| describe_xid(code));
-        let action = failure.map_or("drain the node and check the kernel log", |xid| xid.action);
+        let other = match self.errors.remap {
+            Some(_) => "drain the node and have the board replaced (RMA)",
+            None => "drain the node and check the kernel log",
+        };
+        let action = failure.map_or(other, |xid| xid.action);
         let mut next = action.to_owned();
         next[..1].make_ascii_uppercase();
         format!("{next}.")

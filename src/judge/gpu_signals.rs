@@ -11,6 +11,7 @@ use super::{
     Thresholds,
     baseline::{Baseline, SampleMoment, WorseDirection},
     busy_clock::BusyClock,
+    compact_value::CompactValue,
     gpu_power_limits,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     rare_events::RareEvents,
@@ -61,7 +62,7 @@ pub(super) struct GpuSignals {
 pub(super) struct GpuAverages {
     utilization: MovingAverage,
     active: MovingAverage,
-    last_utilization: Option<f32>,
+    last_utilization: CompactValue,
     active_again: CompactTimestamp,
     /// When it was last active below its baseline.
     low: CompactTimestamp,
@@ -71,14 +72,14 @@ pub(super) struct GpuAverages {
     memory: MovingAverage,
     power: MovingAverage,
     power_squared: MovingAverage,
-    power_floor: Option<f32>,
-    last_power: Option<f32>,
+    power_floor: CompactValue,
+    last_power: CompactValue,
     nvlink: MovingAverage,
     pcie: MovingAverage,
     /// The maximum clock of the GPU.
-    clock_max: Option<f32>,
+    clock_max: CompactValue,
     clock_hertz: MovingAverage,
-    last_clock: Option<f32>,
+    last_clock: CompactValue,
     busy_clock: BusyClock,
     hw_slowdown: MovingAverage,
     sw_thermal: MovingAverage,
@@ -117,7 +118,7 @@ impl GpuAverages {
         if was_active == Some(false) && active == Some(true) {
             self.active_again = tick.sampled_at();
         }
-        self.last_utilization = utilization.map(|share| share as f32);
+        self.last_utilization = utilization.into();
         self.tensor.add_sample(share(gpu::TENSOR_ACTIVE, gpu::TENSOR_ACTIVE_SECONDS), tick);
         self.sm.add_sample(share(gpu::SM_ACTIVE, gpu::SM_ACTIVE_SECONDS), tick);
         self.dram.add_sample(share(gpu::DRAM_ACTIVE, gpu::DRAM_ACTIVE_SECONDS), tick);
@@ -126,21 +127,21 @@ impl GpuAverages {
         let limit = power.and_then(|_| power_limit(cluster, row));
         let power_share = power.zip(limit).map(|(power, limit)| power / limit);
         self.power.add_sample(power_share, tick);
-        self.last_power = power_share.map(|share| share as f32);
+        self.last_power = power_share.into();
         self.power_squared.add_sample(power_share.map(|share| share * share), tick);
-        self.power_floor = self.power_floor.into_iter().chain(self.last_power).reduce(f32::min);
+        self.power_floor = self.power_floor.min(self.last_power);
         let receive = cluster.current_rate(gpu::NVLINK_RECEIVE, row);
         let transmit = cluster.current_rate(gpu::NVLINK_TRANSMIT, row);
         self.nvlink.add_sample(max_known(receive, transmit), tick);
         self.pcie.add_sample(cluster.current_rate(gpu::PCIE_RECEIVE, row), tick);
         let clock = value(gpu::SM_CLOCK);
         let max = value(gpu::SM_CLOCK_MAX).filter(|max| *max > 0.0);
-        self.clock_max = max.map(|max| max as f32).or(self.clock_max);
+        self.clock_max = max.map(|max| max as f32).or(self.clock_max.known()).into();
         // A clock is one instant: that of a GPU which is idle at the time is no clock under load.
         let instant = value(gpu::UTILIZATION).or(utilization);
         let is_busy = instant.is_none_or(|busy| busy >= limits.utilization_launch_ratio);
         let clock = clock.filter(|_| is_busy);
-        self.last_clock = clock.map(|clock| clock as f32);
+        self.last_clock = clock.into();
         self.clock_hertz.add_sample(clock, tick);
         let hardware = [
             gpu::CLOCK_EVENT_HW_SLOWDOWN,
@@ -226,14 +227,14 @@ impl GpuAverages {
     pub(super) fn learned_baselines(&self) -> ([Baseline; 4], Option<f32>) {
         let baselines =
             [self.usual_utilization, self.usual_tensor, self.usual_power, self.usual_clock];
-        (baselines, self.power_floor)
+        (baselines, self.power_floor.known())
     }
 
     /// Creates empty averages with restored baselines.
     pub(super) fn from_baselines((baselines, power_floor): ([Baseline; 4], Option<f32>)) -> Self {
         let [usual_utilization, usual_tensor, usual_power, usual_clock] = baselines;
         Self {
-            power_floor,
+            power_floor: power_floor.into(),
             usual_utilization,
             usual_tensor,
             usual_power,
@@ -249,7 +250,7 @@ impl GpuAverages {
 
     /// Returns the utilization of its last sample.
     pub(super) fn utilization_now(&self) -> Option<f64> {
-        self.last_utilization.map(f64::from)
+        self.last_utilization.known().map(f64::from)
     }
 
     /// Returns the seconds since it last became active after an inactive sample.
@@ -307,11 +308,14 @@ impl GpuAverages {
         let idle = self.idle_power(limits);
         let baseline = self.usual_power()? - idle;
         (baseline > limits.least_work_ratio)
-            .then_some((f64::from(self.last_power?) - idle) / baseline)
+            .then_some((f64::from(self.last_power.known()?) - idle) / baseline)
     }
 
     fn idle_power(&self, limits: &Thresholds) -> f64 {
-        self.power_floor.map_or(limits.idle_power_ratio, f64::from).min(limits.idle_power_ratio)
+        self.power_floor
+            .known()
+            .map_or(limits.idle_power_ratio, f64::from)
+            .min(limits.idle_power_ratio)
     }
 
     /// Returns the baseline of the clock under load.
@@ -383,11 +387,13 @@ impl GpuAverages {
             power,
             power_spread: self.power_spread(now, gap),
             power_over_floor: power
-                .zip(self.power_floor.filter(|floor| *floor > 0.0))
+                .zip(self.power_floor.known().filter(|floor| *floor > 0.0))
                 .map(|(power, floor)| power / f64::from(floor)),
             comm: of(&self.nvlink).map(|rate| rate / limits.nvlink_bytes_per_second),
             pcie: of(&self.pcie),
-            clock: of(&self.clock_hertz).zip(self.clock_max).map(|(is, max)| is / f64::from(max)),
+            clock: of(&self.clock_hertz)
+                .zip(self.clock_max.known())
+                .map(|(is, max)| is / f64::from(max)),
             hw_slowdown: of(&self.hw_slowdown),
             sw_thermal: of(&self.sw_thermal),
             ..GpuSignals::default()

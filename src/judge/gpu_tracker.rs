@@ -1,17 +1,18 @@
 //! The tracker of one GPU: its averages and the timers behind its state.
 
-use gaunt_schema::{GpuState, SanitizedText, UnixMs};
+use gaunt_schema::GpuState;
 
 use super::{
-    clock_drift::ClockDrift, evidence_sum::LevelEvidence, gpu_allocation::GpuAllocation,
-    gpu_signals::GpuAverages, hysteresis::StateHysteresis,
+    clock_drift::ClockDrift, compact_value::NodeTag, evidence_sum::LevelEvidence,
+    gpu_allocation::GpuAllocation, gpu_signals::GpuAverages, hysteresis::StateHysteresis,
+    moving_average::CompactTimestamp,
 };
 
 /// The state of one GPU, at its row.
 #[derive(Debug, Default)]
 pub(super) struct GpuTracker {
     /// The node that it is on: a row may be reassigned.
-    pub(super) node: Option<SanitizedText>,
+    pub(super) node: Option<NodeTag>,
     pub(super) averages: GpuAverages,
     pub(super) allocated: Option<bool>,
     pub(super) hysteresis: StateHysteresis,
@@ -21,7 +22,7 @@ pub(super) struct GpuTracker {
     pub(super) idler: LevelEvidence,
     pub(super) slower_clock: LevelEvidence,
     /// The last sample that was read.
-    pub(super) last_sample: Option<UnixMs>,
+    pub(super) last_sample: CompactTimestamp,
 }
 
 /// Returns the state of the GPU at this row.

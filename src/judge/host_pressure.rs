@@ -143,7 +143,7 @@ pub(super) struct HostPressure {
     /// One CPU is saturated, or far busier than before.
     pub(super) pegged: bool,
     /// One CPU is saturated: by itself, one that is only busier keeps nobody waiting.
-    saturated: bool,
+    pub(super) saturated: bool,
 }
 
 impl HostPressure {

@@ -170,7 +170,13 @@ pub(super) struct SlowdownProfile {
     utilization: Option<f64>,
     pub(super) clock: Option<f64>,
     pub(super) traffic: Option<f64>,
+    /// The share of its pace that its lower clock explains.
+    by_clock: f64,
 }
+
+/// Power that computing draws falls with this power of the clock: with the clock itself, and twice with the voltage, which
+/// follows it.
+const POWER_EXPONENT: i32 = 3;
 
 impl SlowdownProfile {
     /// Computes the profile of a group.
@@ -187,12 +193,16 @@ impl SlowdownProfile {
                         .filter(|baseline| *baseline > judge.limits.silent_network_ratio)?,
             )
         });
+        let clock = median(gpus().filter_map(|gpu| {
+            Some(gpu.averages.clock_hertz(now, &judge.limits)? / gpu.averages.usual_clock()?)
+        }));
+        // Without profiling counters the pace is that of the power.
+        let exponent = if group.is_profiled(&judge.gpus, now, gap) { 1 } else { POWER_EXPONENT };
         Self {
+            by_clock: clock.map_or(0.0, |share| 1.0 - share.powi(exponent)),
+            clock,
             utilization: median(gpus().filter_map(|gpu| {
                 Some(gpu.averages.utilization_at(now, gap)? / gpu.averages.usual_utilization()?)
-            })),
-            clock: median(gpus().filter_map(|gpu| {
-                Some(gpu.averages.clock_hertz(now, &judge.limits)? / gpu.averages.usual_clock()?)
             })),
             traffic: median(traffic),
         }
@@ -210,8 +220,8 @@ impl SlowdownProfile {
     /// is unknown, its GPUs are as busy. An evaluation or another workload moves almost nothing. A lower clock of the
     /// whole job, such as a power cap, must explain less than half of the slowdown.
     pub(super) fn takes_same_steps(&self, limits: &Thresholds, pace: f64) -> bool {
-        let by_clock = self.clock.map_or(0.0, |share| 1.0 - share);
-        let is_capped = by_clock > 1.0 - limits.slow_clock_ratio || by_clock * 2.0 > 1.0 - pace;
+        let is_low = self.clock.is_some_and(|share| share < limits.slow_clock_ratio);
+        let is_capped = is_low || self.by_clock * 2.0 > 1.0 - pace;
         !is_capped
             && self.traffic.map_or_else(
                 || self.is_as_busy(limits),

@@ -18,6 +18,7 @@ mod clock_decline;
 mod clock_drift;
 mod cluster_observation;
 mod collective_hang;
+mod compact_value;
 mod data_starvation;
 mod detection_rules;
 mod evidence_catalogue;

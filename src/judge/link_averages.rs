@@ -10,6 +10,7 @@ use gaunt_schema::{
 use super::{
     Thresholds,
     baseline::{Baseline, SampleMoment, WorseDirection},
+    compact_value::NodeTag,
     frozen_baselines::FrozenBaselines,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     port_counters::{LINK_ERRORS, RETRANSMITS},
@@ -58,7 +59,7 @@ pub(super) struct LinkTable {
 /// The averages of one port, per second unless stated otherwise.
 #[derive(Clone, Debug)]
 pub(super) struct LinkAverages {
-    node: SanitizedText,
+    node: NodeTag,
     last_sampled: CompactTimestamp,
     /// Traffic of the busier direction, as a share of the line rate.
     pub(super) utilization: MovingAverage,
@@ -106,11 +107,12 @@ impl LinkTable {
             let Some(at) = node.last_fed(DeviceClass::Port) else { continue };
             let stamp = CompactTimestamp::of(at);
             let frozen = frozen.has_node(id);
+            let tag = NodeTag::of(&node.name);
             let netdevs = NetdevIndex { cluster, node, rows: OnceCell::new() };
             for row in node.device_rows(DeviceClass::Port) {
                 let link = &mut self.links[*row as usize];
-                if link.as_ref().is_none_or(|link| link.node != node.name) {
-                    *link = Some(LinkAverages::new(&node.name));
+                if link.as_ref().is_none_or(|link| link.node != tag) {
+                    *link = Some(LinkAverages::new(tag));
                 }
                 if let Some(link) = link.as_mut().filter(|link| link.last_sampled != stamp) {
                     link.last_sampled = stamp;
@@ -144,8 +146,8 @@ impl LinkTable {
         if self.links.len() <= row as usize {
             self.links.resize(row as usize + 1, None);
         }
-        let link = &mut self.links[row as usize];
-        if link.as_ref().is_none_or(|link| link.node != *node) {
+        let (link, node) = (&mut self.links[row as usize], NodeTag::of(node));
+        if link.as_ref().is_none_or(|link| link.node != node) {
             let learned = LinkAverages {
                 usual_corrected: baseline(0),
                 usual_notified: baseline(1),
@@ -188,9 +190,9 @@ impl LinkTable {
 }
 
 impl LinkAverages {
-    fn new(node: &SanitizedText) -> Self {
+    fn new(node: NodeTag) -> Self {
         Self {
-            node: node.clone(),
+            node,
             last_sampled: CompactTimestamp::NEVER,
             utilization: MovingAverage::default(),
             errors: MovingAverage::default(),

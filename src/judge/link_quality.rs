@@ -100,6 +100,16 @@ impl ActivePort<'_> {
         )
     }
 
+    /// The next step for a cable with errors; it names the other end only where that is known to the port.
+    fn cleaning_advice(&self) -> String {
+        let topology = self.cluster.topology().port_topology(self.row);
+        let known = topology.filter(|topology| topology.switch_port.is_some());
+        let far = known.map_or_else(String::new, |end| format!(" to {}", end.describe_far_end()));
+        format!(
+            "Clean and reseat the cable{far} and its transceivers; replace them if the errors continue."
+        )
+    }
+
     fn detect_low_rate(&self) -> Option<PendingFinding> {
         let now = self.cluster.current_value(port::RATE, self.row)?;
         let own_best = self.link.best_rate()?;
@@ -181,10 +191,7 @@ impl ActivePort<'_> {
         Some(
             self.pending_finding(FindingKind::LinkErrors, kinds)
                 .with_hold_seconds(limits.link_errors_seconds)
-                .with_summary(
-                    summary,
-                    "Clean and reseat the cable and its transceivers; replace them if the errors continue.".to_owned(),
-                )
+                .with_summary(summary, self.cleaning_advice())
                 .with_possible_evidence([
                     EvidenceRow::LinkErrors.to_evidence(near, Some(limits.errors_per_second)),
                     EvidenceRow::LinkErrorCount

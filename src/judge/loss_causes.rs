@@ -11,6 +11,7 @@ use gaunt_schema::{DeviceClass, Entity, EntityKind, Finding, FindingKind, LossSh
 use super::{
     JudgeState,
     finding_lifecycle::FindingRecord,
+    gpu_failed::works_in_spite_of_it,
     gpu_loss::{AttributedCause, GpuLoss, UNEXPLAINED, WHOLE},
 };
 use gaunt_cluster::Cluster;
@@ -252,7 +253,7 @@ impl CauseCandidates {
             let finding = &record.finding;
             let index = named.causes.findings.len().min(usize::from(SPLITS) - 1) as u16;
             named.causes.findings.push((finding.id.clone(), finding.kind));
-            if explains_nothing(finding.kind) {
+            if explains_nothing(finding.kind) || works_in_spite_of_it(finding.kind, estimate) {
                 continue;
             }
             let rank = |specificity| CauseRank::of(finding, estimate, specificity, index);

@@ -46,6 +46,11 @@ impl CompactTimestamp {
         if passed > u32::MAX - SKEW { 0 } else { passed }
     }
 
+    /// Whether it is later than another one, or the first.
+    pub(super) fn is_after(self, earlier: Self) -> bool {
+        !earlier.is_set() || self.units_since(earlier) > 0
+    }
+
     /// Returns the seconds since an earlier one.
     pub(super) fn seconds_since(self, earlier: Self) -> f64 {
         f64::from(self.units_since(earlier)) * (UNIT_MS as f64 / 1e3)

@@ -9,12 +9,13 @@ use gaunt_schema::{
 
 use super::{
     EvidenceRow, JudgeState,
+    compact_value::NodeTag,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{MAX_VICTIMS, format_count, format_time_of_day},
     port_trackers::{ACTIVE, LINK_UP, PortTracker, is_port_active},
     sibling_kind::is_ethernet,
 };
-use gaunt_cluster::{Cluster, DeviceEntry, Node};
+use gaunt_cluster::{Cluster, DeviceEntry, Node, PortTopology};
 
 mod expected_ports;
 
@@ -39,10 +40,11 @@ pub(super) fn detect_down_ports(
     let slots = PortSlotCounts::count_slots(judge, cluster);
     for (_, node) in cluster.sorted_nodes() {
         let siblings = OnceCell::new();
+        let tag = NodeTag::of(&node.name);
         for row in node.device_rows(DeviceClass::Port) {
             let Some(entry) = cluster.device_at(DeviceClass::Port, *row) else { continue };
             let port = judge.ports.of(*row);
-            let Some(port) = port.filter(|port| port.node == node.name) else { continue };
+            let Some(port) = port.filter(|port| port.node == tag) else { continue };
             match is_port_active(cluster, *row) {
                 None => outcome.undecidable.push(port_finding_id(node, entry)),
                 Some(true) => {
@@ -97,15 +99,16 @@ fn flapping_finding(
             format_time_of_day(earlier),
             format_time_of_day(last),
         ),
-        next: cable_advice(entry),
+        next: cable_advice(cluster, row, entry),
         evidence: vec![evidence],
         ..Finding::new(FindingKind::PortDown, Severity::Warning, entity)
     }
 }
 
-fn cable_advice(entry: &DeviceEntry) -> String {
-    let leaf = entry.info_label(port::INFO, "leaf");
-    let far = leaf.map_or_else(|| "the switch port".into(), |leaf| format!("its port on {leaf}"));
+/// The next step for a cable, with both of its ends.
+fn cable_advice(cluster: &Cluster, row: u32, entry: &DeviceEntry) -> String {
+    let topology = cluster.topology().port_topology(row);
+    let far = topology.map_or_else(|| "the switch port".to_owned(), PortTopology::describe_far_end);
     format!("Check the cable and transceiver of {} and {far}.", entry.device)
 }
 
@@ -216,7 +219,7 @@ impl DownPort<'_> {
                     a subnet manager runs (sminfo), and its log."
                 .to_owned();
         }
-        let advice = cable_advice(self.entry);
+        let advice = cable_advice(self.cluster, self.row, self.entry);
         if !is_ethernet(self.entry)
             && self.cluster.current_value(port::PHYSICAL_STATE, self.row) == Some(DISABLED)
         {
@@ -242,7 +245,7 @@ impl DownPort<'_> {
         let siblings = of_all(EvidenceRow::ActiveSiblingPorts, self.around.siblings);
         let others = (!self.port.was_active)
             .then(|| of_all(EvidenceRow::ActivePeerPorts, self.around.others));
-        let before = self.port.downed_before;
+        let before = self.port.downed_before();
         let risen = before.map(|count| count + 1.0);
         let downed = of(EvidenceRow::LinkDowned, port::LINK_DOWNED, risen).with_note(
             match (before, self.around.fell) {
@@ -252,7 +255,7 @@ impl DownPort<'_> {
             },
         );
         let downed = downed.context_if(before.is_none() && !self.around.fell);
-        let rate = EvidenceRow::FormerLineRate.to_evidence(self.port.rate_before, None);
+        let rate = EvidenceRow::FormerLineRate.to_evidence(self.port.rate_before(), None);
         let known = |evidence: &EvidenceItem| evidence.value.is_some();
         let all = [Some(state), Some(physical), Some(siblings), others, Some(downed), Some(rate)];
         let all = all.into_iter().flatten().filter(known);

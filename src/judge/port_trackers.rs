@@ -1,10 +1,10 @@
 //! Port trackers: whether each port is active, was active before, and since when it is down.
 
-use gaunt_cluster::{Cluster, Node};
+use gaunt_cluster::Cluster;
 use gaunt_schema::{DeviceClass, SanitizedText, UnixMs, catalogue::port};
 use serde::{Deserialize, Serialize};
 
-use super::{Thresholds, moving_average::CompactTimestamp};
+use super::{Thresholds, compact_value::NodeTag, moving_average::CompactTimestamp};
 
 /// The logical state of an active port.
 pub(super) const ACTIVE: f64 = 4.0;
@@ -22,12 +22,12 @@ pub(super) struct PortTrackers {
 #[derive(Clone, Debug)]
 pub(super) struct PortTracker {
     /// The node that it is on: a row may be reassigned.
-    pub(super) node: SanitizedText,
-    pub(super) last_sampled: UnixMs,
+    pub(super) node: NodeTag,
+    last_sampled: CompactTimestamp,
     pub(super) was_active: bool,
-    /// `link_downed` and the rate when it was last active.
-    pub(super) downed_before: Option<f64>,
-    pub(super) rate_before: Option<f64>,
+    /// `link_downed` and the rate when it was last active; NaN if unknown.
+    downed_before: f64,
+    rate_before: f64,
     /// Consecutive samples that show it down, and the time of the first.
     pub(super) down: u32,
     pub(super) since: UnixMs,
@@ -51,17 +51,27 @@ pub(super) struct LastActive {
 }
 
 impl PortTracker {
-    fn new(node: &SanitizedText, at: UnixMs) -> Self {
+    fn new(node: NodeTag, at: UnixMs) -> Self {
         Self {
-            node: node.clone(),
-            last_sampled: UnixMs(i64::MIN),
+            node,
+            last_sampled: CompactTimestamp::NEVER,
             was_active: false,
-            downed_before: None,
-            rate_before: None,
+            downed_before: f64::NAN,
+            rate_before: f64::NAN,
             down: 0,
             since: at,
             fell_at: [CompactTimestamp::default(); 2],
         }
+    }
+
+    /// Returns its `link_downed` counter when it was last active.
+    pub(super) fn downed_before(&self) -> Option<f64> {
+        Some(self.downed_before).filter(|downed| !downed.is_nan())
+    }
+
+    /// Returns its rate when it was last active.
+    pub(super) fn rate_before(&self) -> Option<f64> {
+        Some(self.rate_before).filter(|rate| !rate.is_nan())
     }
 
     /// Returns the last two times at which it went down and up again between two samples, if both are within this span.
@@ -84,7 +94,7 @@ impl PortTrackers {
         let trackers = (0..).zip(&self.ports).filter_map(|(row, port)| Some((row, port.as_ref()?)));
         trackers.filter(|(_, port)| port.was_active).map(|(row, port)| {
             let down_since = (port.down > 0).then_some(port.since);
-            (row, LastActive { downed: port.downed_before, rate: port.rate_before, down_since })
+            (row, LastActive { downed: port.downed_before(), rate: port.rate_before(), down_since })
         })
     }
 
@@ -100,15 +110,16 @@ impl PortTrackers {
             self.ports.resize(row as usize + 1, None);
         }
         let port = &mut self.ports[row as usize];
-        if port.as_ref().is_none_or(|port| port.node != *node) {
+        let node = NodeTag::of(node);
+        if port.as_ref().is_none_or(|port| port.node != node) {
             // A clock that was set back must not leave the start in the future.
             let since = last.down_since.unwrap_or(now).min(now);
             // It was down then; one sample now confirms that it still is.
             let down = u32::from(last.down_since.is_some());
             *port = Some(PortTracker {
                 was_active: true,
-                downed_before: last.downed,
-                rate_before: last.rate,
+                downed_before: last.downed.unwrap_or(f64::NAN),
+                rate_before: last.rate.unwrap_or(f64::NAN),
                 down,
                 ..PortTracker::new(node, since)
             });
@@ -120,8 +131,9 @@ impl PortTrackers {
         self.ports.resize(cluster.row_count(DeviceClass::Port), None);
         for (_, node) in cluster.sorted_nodes() {
             let Some(at) = node.last_fed(DeviceClass::Port) else { continue };
+            let tag = NodeTag::of(&node.name);
             for row in node.device_rows(DeviceClass::Port) {
-                self.observe_port(cluster, node, *row, at, limits);
+                self.observe_port(cluster, tag, *row, at, limits);
             }
         }
     }
@@ -129,31 +141,32 @@ impl PortTrackers {
     fn observe_port(
         &mut self,
         cluster: &Cluster,
-        node: &Node,
+        tag: NodeTag,
         row: u32,
         at: UnixMs,
         limits: &Thresholds,
     ) {
         let Some(active) = is_port_active(cluster, row) else { return };
         let slot = &mut self.ports[row as usize];
-        if slot.as_ref().is_some_and(|port| port.node != node.name) {
+        if slot.as_ref().is_some_and(|port| port.node != tag) {
             *slot = None;
         }
-        let port = slot.get_or_insert_with(|| PortTracker::new(&node.name, at));
-        if port.last_sampled >= at {
+        let port = slot.get_or_insert_with(|| PortTracker::new(tag, at));
+        if !CompactTimestamp::of(at).is_after(port.last_sampled) {
             return;
         }
-        port.last_sampled = at;
+        port.last_sampled = CompactTimestamp::of(at);
         let downed = cluster.current_value(port::LINK_DOWNED, row);
         if active {
-            if port.down == 0 && port.downed_before.zip(downed).is_some_and(|(was, now)| now > was)
+            if port.down == 0
+                && port.downed_before().zip(downed).is_some_and(|(was, now)| now > was)
             {
                 port.fell_at = [CompactTimestamp::of(at), port.fell_at[0]];
             }
             port.was_active = true;
             port.down = 0;
-            port.downed_before = downed;
-            port.rate_before = cluster.current_value(port::RATE, row);
+            port.downed_before = downed.unwrap_or(f64::NAN);
+            port.rate_before = cluster.current_value(port::RATE, row).unwrap_or(f64::NAN);
             return;
         }
         if port.down == 0 {
@@ -161,7 +174,7 @@ impl PortTrackers {
         }
         port.down = port.down.saturating_add(1);
         // The link itself counted that it went down: no second sample is needed.
-        if port.downed_before.zip(downed).is_some_and(|(before, now)| now > before) {
+        if port.downed_before().zip(downed).is_some_and(|(before, now)| now > before) {
             port.down = port.down.max(limits.port_samples);
         }
     }

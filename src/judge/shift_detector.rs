@@ -2,7 +2,8 @@
 //!
 //! Each sample is measured in units of the value's own usual spread, which is learned while nothing is suspected. What
 //! exceeds twice the spread is added, the rest is subtracted: many small shifts in one direction add up, and noise does
-//! not (CUSUM). One sample counts little more than two spreads, so that no single one decides.
+//! not (CUSUM). One sample counts little more than two spreads, so that no single one decides. Where such samples have
+//! come and gone before, each counts less: by the logarithm of how often they did.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,12 @@ pub(super) struct ShiftDetector {
     sum: f32,
     /// Samples that were added.
     samples: u32,
+    /// The share of samples that exceeded the slack and were no shift.
+    #[serde(default)]
+    outliers: f32,
+    /// Those that did since the sum last was zero.
+    #[serde(default)]
+    since_zero: u8,
 }
 
 /// The spread before anything was learned, and the samples that it counts for.
@@ -47,6 +54,12 @@ const SLACK_SPREADS: f32 = 2.0;
 const MAX_RISE: f32 = 2.5;
 const MAX_FALL: f32 = 1.5;
 
+/// The share of outliers up to which one has its full weight, the samples over which the share is averaged, and the most
+/// outliers of one excursion that count for it: a longer one was a shift that is over.
+const RARE_OUTLIERS: f32 = 1.0 / 30.0;
+const OUTLIER_SAMPLES: u32 = 60;
+const MOST_OUTLIERS: u8 = 4;
+
 /// The largest sum: a shift that is over is forgotten after a few samples.
 const MAX_SUM: f32 = 10.0;
 
@@ -58,7 +71,14 @@ const LIKELY: f32 = 4.9;
 
 impl Default for ShiftDetector {
     fn default() -> Self {
-        Self { level: 0.0, spread: PRIOR_SPREAD, sum: 0.0, samples: 0 }
+        Self {
+            level: 0.0,
+            spread: PRIOR_SPREAD,
+            sum: 0.0,
+            samples: 0,
+            outliers: 0.0,
+            since_zero: 0,
+        }
     }
 }
 
@@ -84,7 +104,9 @@ impl ShiftDetector {
         }
         let spread = self.spread.max(floor as f32);
         let rise = deviation / spread - SLACK_SPREADS;
-        self.sum = (self.sum + rise.clamp(-MAX_FALL, MAX_RISE)).clamp(0.0, MAX_SUM);
+        let weight = if rise > 0.0 { self.outlier_weight() } else { 1.0 };
+        self.sum = (self.sum + rise.clamp(-MAX_FALL, MAX_RISE) * weight).clamp(0.0, MAX_SUM);
+        self.count_outlier(rise > 0.0);
         if self.sum >= MAX_RISE {
             return;
         }
@@ -94,6 +116,27 @@ impl ShiftDetector {
         let weight = counts / (samples as f32 + PRIOR_SAMPLES).min(SPREAD_SAMPLES);
         self.level += deviation.clamp(-most, most) * weight;
         self.spread += (deviation.abs().min(most) * LIKE_SIGMA - self.spread) * weight;
+    }
+
+    /// Returns how much an outlier counts: 1 where they are rare.
+    fn outlier_weight(self) -> f32 {
+        self.outliers.clamp(RARE_OUTLIERS, 0.9).ln() / RARE_OUTLIERS.ln()
+    }
+
+    /// Counts an outlier, or a sample that is none. What may be a shift counts once it is over.
+    fn count_outlier(&mut self, is_outlier: bool) {
+        let weight = 1.0 / (self.samples.min(OUTLIER_SAMPLES)) as f32;
+        if is_outlier {
+            self.since_zero = self.since_zero.saturating_add(1);
+        } else {
+            self.outliers -= self.outliers * weight;
+        }
+        if self.sum <= 0.0 {
+            for _ in 0..self.since_zero.min(MOST_OUTLIERS) {
+                self.outliers += (1.0 - self.outliers) * weight;
+            }
+            self.since_zero = 0;
+        }
     }
 
     /// Takes back the most that a value can have added.
@@ -166,6 +209,24 @@ mod tests {
         }
         (0..3).for_each(|_| detector.add_value(0.9, 0.002));
         assert!(detector.is_likely());
+    }
+
+    #[test]
+    fn stops_that_come_again_and_again_are_no_shift_after_the_first_ones() {
+        let mut detector = ShiftDetector::default();
+        let is_stopped = |at: u32| at >= 20 && at % 10 < 2;
+        let mut likely = Vec::new();
+        for at in 0..400 {
+            detector.add_value(if is_stopped(at) { 0.9 } else { 0.02 * noise(at) }, 0.002);
+            likely.extend(detector.is_likely().then_some(at));
+        }
+        assert!(likely.iter().all(|at| *at < 60), "{likely:?}");
+        // A standing shift of the same value is found all the same.
+        let found = (0..20).find(|_| {
+            detector.add_value(0.9, 0.002);
+            detector.is_likely()
+        });
+        assert!(found.is_some_and(|at| at <= 6), "{found:?}");
     }
 
     #[test]

@@ -48,18 +48,29 @@ fn is_capped(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> bool {
     let mut nodes: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
     for row in &group.gpus {
         let Some(entry) = cluster.device_at(DeviceClass::Gpu, *row) else { continue };
-        let Some(averages) = judge.gpus.get(*row as usize).map(|gpu| &gpu.averages) else {
-            continue;
-        };
-        let clock = averages.clock_hertz(cluster.now(), limits).zip(averages.lowest_clock());
         let has_fallen =
-            clock.is_some_and(|(now, lowest)| now < lowest * (1.0 - limits.as_ever_ratio));
+            clock_fall(judge, cluster, *row).is_some_and(|fall| fall > limits.as_ever_ratio);
         let (fallen, all) = nodes.entry(entry.node).or_default();
         *fallen += usize::from(has_fallen);
         *all += 1;
     }
     let whole = nodes.values().filter(|(fallen, all)| *all > 1 && fallen * 2 > *all).count();
     whole >= 2
+}
+
+/// Returns by which share a GPU's clock is below the lowest of its past.
+fn clock_fall(judge: &JudgeState, cluster: &Cluster, row: u32) -> Option<f64> {
+    let averages = &judge.gpus.get(row as usize)?.averages;
+    Some(1.0 - averages.clock_hertz(cluster.now(), &judge.limits)? / averages.lowest_clock()?)
+}
+
+/// Whether the clocks of most other GPUs of its job have fallen half as far as this one's: all of them are capped, and
+/// boards differ in what a cap leaves them.
+fn falls_with_others(judge: &JudgeState, cluster: &Cluster, row: u32, group: &JobGroup) -> bool {
+    let Some(own) = clock_fall(judge, cluster, row) else { return false };
+    let others = group.gpus.iter().filter(|other| **other != row);
+    let others = median(others.filter_map(|other| clock_fall(judge, cluster, *other)));
+    others.is_some_and(|others| others > judge.limits.as_ever_ratio && others * 2.0 > own)
 }
 
 /// Whether a GPU's clock is far below that of most other GPUs of its node.
@@ -149,7 +160,10 @@ impl<'a> SlowGpu<'a> {
             baseline.map(|lowest| lowest * (1.0 - limits.drift_slack_ratio)).filter(|least| {
                 !is_below && clock < *least && is_clearly_slower(judge, cluster, row, group)
             });
-        let is_below = is_below || fallen_below.is_some();
+        let is_capped = (is_below || fallen_below.is_some())
+            && group.is_some_and(|group| falls_with_others(judge, cluster, row, group));
+        let fallen_below = fallen_below.filter(|_| !is_capped);
+        let is_below = !is_capped && (is_below || fallen_below.is_some());
         let declined = if is_throttled || is_below {
             None
         } else {

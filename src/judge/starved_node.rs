@@ -263,7 +263,14 @@ impl<'a> StarvedNode<'a> {
             .low
             .iter()
             .filter(|row| judge.gpus.get(**row as usize).is_some_and(|gpu| gpu.idler.is_likely()));
-        let is_idler = idlers.count() * 2 > self.low.len() || self.outlying.is_some();
+        // A host whose tasks clearly wait for CPUs, while its GPUs idle half of the time that the others are busy, needs
+        // no comparison with chance: a job that stops again and again gives no rounds to know that from.
+        let is_plain = pressed
+            && self.host.evidence.is_likely(PressureSource::Cpu)
+            && self.others.is_some_and(|others| {
+                others >= limits.utilization_spinning_ratio && self.utilization * 2.0 <= others
+            });
+        let is_idler = idlers.count() * 2 > self.low.len() || self.outlying.is_some() || is_plain;
         let alone = self.is_below_others(judge) && (!is_known || is_idler);
         let is_slowed =
             self.group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
@@ -295,11 +302,13 @@ impl<'a> StarvedNode<'a> {
             || self.host.evidence.is_likely(PressureSource::Cpu)
             || ((io || pressed || pegged) && alone && waits);
         let kinds = usize::from(host > 0 && is_much) + usize::from(is_relative);
+        // A CPU is busier while a job begins to work; before its ranks are known only a saturated one shows anything.
+        let is_shown = is_known || io || pressed || crowded || pressure.saturated;
         // A host with chores on which GPUs idle like all others proves nothing.
         // Until it is known how far ranks differ by chance, one that differs alone proves nothing.
         let is_hard = (others_wait && (is_known || !is_rank))
             || (is_rank && is_known && alone && waits)
-            || (host > 0 && (is_relative || self.group.nodes.len() == 1))
+            || (host > 0 && is_shown && (is_relative || self.group.nodes.len() == 1))
             || self.is_only_one_pressed(judge, cluster);
         let entity = Entity::new_node(&self.node.name);
         let lost = (1.0 - self.utilization / self.baseline.unwrap_or(1.0)).max(0.0)
@@ -342,7 +351,11 @@ impl<'a> StarvedNode<'a> {
         limits: &Thresholds,
     ) -> f64 {
         if self.is_minority() && !is_host_seen {
-            return limits.pause_settle_seconds.max(interval.two_sample_seconds(limits));
+            // Ranks that idle are known by at least two rounds of samples, during which they idled already.
+            let round = interval.seconds().max(limits.average_seconds);
+            let seen = if self.idle_ranks.is_some() { 2.0 * round } else { 0.0 };
+            let left = limits.pause_settle_seconds - seen;
+            return left.max(interval.two_sample_seconds(limits));
         }
         if self.idle_ranks == Some(true) {
             return 0.0;
@@ -379,8 +392,10 @@ impl<'a> StarvedNode<'a> {
         let name = &self.node.name;
         let slowdown = format_percent(self.group.slowdown_ratio().unwrap_or_default());
         let pressure = self.render_pressure(judge, cluster);
+        let gpus = self.node.device_rows(DeviceClass::Gpu).len();
         let wait = match (self.low.len(), self.of) {
             (1, 1) => "its allocated GPU waits".to_owned(),
+            (low, of) if low == of && of == gpus => format!("all {of} GPUs wait"),
             (low, of) if low == of => format!("all {of} allocated GPUs wait"),
             (low, of) => format!("{low} of {of} allocated GPUs wait"),
         };

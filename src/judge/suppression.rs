@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use gaunt_schema::{Entity, Finding, FindingKind, SanitizedText};
 
 use super::{
-    JudgeState, finding_lifecycle::DetectorOutcome, pending_finding::PendingFinding,
-    standing_fault::is_harmless_to,
+    JudgeState, finding_lifecycle::DetectorOutcome, gpu_failed::works_in_spite_of_it,
+    pending_finding::PendingFinding, standing_fault::is_harmless_to,
 };
 
 /// Removes findings that another finding explains.
@@ -16,7 +16,9 @@ pub(super) fn suppress_consequences(judge: &JudgeState, outcome: &mut DetectorOu
         outcome.findings.iter().chain(pending)
     };
     let facts: Vec<(FindingKind, Entity)> = all()
-        .filter(|finding| is_root_cause(finding.kind))
+        .filter(|finding| {
+            is_root_cause(finding.kind) && !works_in_spite_of_it(finding.kind, finding.lost_gpus)
+        })
         .map(|finding| (finding.kind, finding.entity.clone()))
         .collect();
     let of_nodes = |kinds: &[FindingKind]| -> BTreeSet<SanitizedText> {

@@ -10,6 +10,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     job_survey::{JobSurvey, SlowdownProfile},
     pending_finding::{PendingFinding, format_percent, format_time_of_day},
+    robust_stats::median,
     slowdown_causes::{SlowdownCauses, SlowdownExplanation},
     uneven_group::UnevenGroup,
 };
@@ -100,8 +101,12 @@ fn unexplained_finding(
         )
     };
     // A warning that never pages: its cause may be harmless. Informational where both the members of the job and its
-    // work are estimates: chance and nodes of other jobs then look like a slowdown.
-    let warns = !(group.job.is_none() && uneven.instants);
+    // work are estimates: chance and nodes of other jobs then look like a slowdown. Also where its GPUs idle most of the
+    // time: such a job waits for requests or input, whose number varies.
+    let usual = |row: &u32| judge.gpus.get(*row as usize)?.averages.usual_utilization();
+    let busy = median(group.gpus.iter().filter_map(usual));
+    let is_busy = busy.is_none_or(|busy| busy >= limits.utilization_launch_ratio);
+    let warns = is_busy && !(group.job.is_none() && uneven.instants);
     // The more speed is lost, the sooner it is told: after the loss of as much work.
     let hold = limits.unexplained_seconds * (limits.unexplained_ratio / slowed).min(1.0);
     let hold = hold.max(group.interval.two_sample_seconds_of_all(limits));

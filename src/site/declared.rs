@@ -105,9 +105,8 @@ fn port_location(node: &SanitizedText, device: &str, leaf: &str) -> PortLocation
         node: node.clone(),
         device: device.into(),
         port,
-        guid: None,
-        rail: None,
         leaf: Some(leaf.into()),
+        ..PortLocation::default()
     }
 }
 

@@ -160,6 +160,7 @@ impl<'a> IbnetdiscoverParser<'a> {
                         guid,
                         rail: None,
                         leaf: Some(leaf.clone()),
+                        switch_port: Some((*switch_port).into()),
                     });
                 }
             }

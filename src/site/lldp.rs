@@ -35,10 +35,11 @@ pub(super) fn parse_neighbours(text: &str, machine: &str) -> Result<Vec<PortLoca
             return Err(SiteFault::at_line(1, format!("more than {MAX_NEIGHBOURS} neighbours")));
         }
         let Some(name) = neighbour_name(neighbour) else { continue };
+        let far = neighbour_port(neighbour);
         locations.push(if is_switch(neighbour) {
-            port_location(machine, &port, &name)
-        } else if let Some(device) = neighbour_port(neighbour) {
-            port_location(&name, &device, machine)
+            port_location(machine, &port, &name, far.as_deref())
+        } else if let Some(device) = far {
+            port_location(&name, &device, machine, Some(&port))
         } else {
             continue;
         });
@@ -50,9 +51,10 @@ pub(super) fn parse_neighbours(text: &str, machine: &str) -> Result<Vec<PortLoca
     Ok(locations)
 }
 
-fn port_location(node: &str, device: &str, leaf: &str) -> PortLocation {
+fn port_location(node: &str, device: &str, leaf: &str, switch_port: Option<&str>) -> PortLocation {
     let (node, device, leaf) = (node.into(), device.into(), Some(SanitizedText::new(leaf)));
-    PortLocation { node, device, leaf, ..PortLocation::default() }
+    let switch_port = switch_port.map(SanitizedText::new);
+    PortLocation { node, device, leaf, switch_port, ..PortLocation::default() }
 }
 
 fn is_empty(lldp: &Value) -> bool {

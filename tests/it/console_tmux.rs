@@ -198,7 +198,7 @@ fn demo_shows_its_finding_first_and_opens_all_screens() {
 #[test]
 fn starved_host_is_on_the_first_screen() {
     let terminal = TmuxTerminal::new(80, 24);
-    // Live, the demo takes half a minute until such a finding opens. A replay shows the same fleet at once.
+    // A recording shows the same instant at every run.
     let recording = terminal.file_path("recording");
     record_fleet("data_starved", 16, 45, recording.clone());
     terminal.start_gaunt("", &format!("replay --seek 40s --from {}", recording.display()));

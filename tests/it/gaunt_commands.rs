@@ -107,7 +107,9 @@ fn demo_without_a_terminal_shows_all_faults_at_once() {
     assert_eq!(exit_code(&output), 0, "{}", stderr_text(&output));
     let page = stdout_text(&output);
     assert!(page.starts_with("gaunt  demo · 32 nodes · 256 GPUs · 32 live"), "{page}");
-    for fault in ["port_down ", "data_starved ", "throttled ", "FINDINGS  3 open", "USD/h"] {
+    for fault in
+        ["port_down ", "data_starved ", "throttled ", "gpu_failed ", "FINDINGS  4 open", "USD/h"]
+    {
         assert!(page.contains(fault), "{fault}\n{page}");
     }
     assert!(!page.contains('\x1b'), "{page}");

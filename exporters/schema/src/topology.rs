@@ -83,6 +83,9 @@ pub struct PortLocation {
     pub rail: Option<SanitizedText>,
     /// Its leaf switch.
     pub leaf: Option<SanitizedText>,
+    /// The port of that switch at the other end of its cable, as the switch names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch_port: Option<SanitizedText>,
 }
 
 /// The rail of a device's ports, on every node.

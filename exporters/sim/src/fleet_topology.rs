@@ -23,6 +23,7 @@ impl FleetShape {
                 guid: None,
                 rail: Some(SanitizedText::from(rail.to_string())),
                 leaf: Some(SanitizedText::from(self.leaf_name(node, rail))),
+                switch_port: Some(SanitizedText::from((1 + node % self.leaf_nodes).to_string())),
             }));
         }
         topology

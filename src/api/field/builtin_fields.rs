@@ -216,6 +216,7 @@ declare_fields! {
     Port "port" Text: "The number of the port on its device.",
     State "state" Text: "The logical state of the port.",
     Leaf "leaf" Text: "The leaf switch that the port is on.",
+    SwitchPort "switch_port" Text: "The port of the leaf switch at the other end of the cable.",
     Rail "rail" Text: "The rail that the port is on.",
     Rack "rack" Text: "The rack that the node is in.",
     Netdev "netdev" Text: "The network device of the port.",

@@ -1,4 +1,4 @@
-//! Text from outside within Markdown and HTML: it is never markup.
+//! Text from outside within Markdown: it is never markup.
 
 use gaunt_schema::SanitizedText;
 
@@ -15,22 +15,6 @@ pub(super) fn escape_markdown(text: &str) -> String {
             out.push('\\');
         }
         out.push(character);
-    }
-    out
-}
-
-/// Escapes what HTML would read as markup.
-pub(super) fn escape_html(text: &str) -> String {
-    let mut out = String::new();
-    for character in clean(text).chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            other => out.push(other),
-        }
     }
     out
 }

@@ -4,8 +4,9 @@ use std::{fmt::Write as _, sync::Arc};
 
 use gaunt_schema::{UnixMs, unit::Unit};
 
-use super::escaped_text::escape_html;
-use crate::{EvidenceItem, Finding, MetricHistory, evidence_query::limit_in_unit};
+use crate::{
+    EvidenceItem, Finding, MetricHistory, evidence_query::limit_in_unit, html_page::escape_html,
+};
 
 /// Size of a plot and its margins, in units of the drawing: left, right, above, below.
 const SIZE: (f64, f64) = (880.0, 190.0);

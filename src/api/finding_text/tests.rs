@@ -129,3 +129,27 @@ fn page_has_a_plot_of_each_history_with_limit_start_and_gap() {
     assert_eq!(line.matches('M').count(), 1, "one gap: {line}");
     assert!(html.contains("<td>2025-11-21 03:23:50</td><td>job 8812 started"), "{html}");
 }
+
+/// What a browser makes of the page: nothing of it is dropped or moved, and no name became an element.
+#[test]
+#[ignore = "needs chromium-headless-shell (Debian: apt-get install chromium-headless-shell)"]
+fn page_opens_in_chromium() {
+    let (_, html) = render(Some("https://gaunt.example:9771/api/gaunt/v1/findings/x"));
+    let path = std::env::temp_dir().join(format!("gaunt-page-{}.html", std::process::id()));
+    std::fs::write(&path, &html).unwrap();
+    let output = std::process::Command::new("chromium-headless-shell")
+        .args(["--no-sandbox", "--disable-gpu", "--virtual-time-budget=1000", "--dump-dom"])
+        .arg(format!("file://{}", path.display()))
+        .output();
+    std::fs::remove_file(&path).unwrap();
+    let output = output.expect("chromium-headless-shell runs");
+    let dom = String::from_utf8(output.stdout).unwrap();
+    for element in
+        ["<h1", "<dt", "<dd", "<svg", "<path", "<text", "<figure", "<table", "<tr", "<td"]
+    {
+        let written = html.matches(element).count();
+        assert!(written > 0, "{element} is not in the page");
+        assert_eq!(dom.matches(element).count(), written, "{element} in\n{dom}");
+    }
+    assert!(!dom.contains("<script") && !dom.contains("<b>"), "{dom}");
+}

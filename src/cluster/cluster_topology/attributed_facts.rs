@@ -96,7 +96,12 @@ impl TopologyFacts {
                 entry.device, first.source, first.value, other.source, other.value
             ))
         });
-        (PortTopology { rail, leaf }, dispute)
+        // A port of another switch than the leaf is not the other end.
+        let switch_port = leaf_name.and_then(|leaf| {
+            let mut sources = self.sources.values();
+            sources.find_map(|source| source.switch_port(node, &names, leaf)).cloned()
+        });
+        (PortTopology { rail, leaf, switch_port }, dispute)
     }
 
     /// The cables of every source, the best source first.
@@ -250,6 +255,20 @@ impl SourceFacts {
             .or_else(|| self.rails.get(names.device))
             .or_else(|| self.rails.get(names.netdev?))
             .or_else(|| self.switch_rails.get(leaf?))
+    }
+
+    /// The port of this leaf at the other end of a port's cable.
+    fn switch_port<'a>(
+        &'a self,
+        node: &str,
+        names: &PortNames<'_>,
+        leaf: &SanitizedText,
+    ) -> Option<&'a SanitizedText> {
+        let port = self.find_location(node, names, |location| {
+            let is_end = location.leaf.as_ref() == Some(leaf);
+            location.switch_port.as_ref().filter(|_| is_end)
+        });
+        port.filter(|port| !port.is_empty())
     }
 
     fn find_location<'a>(

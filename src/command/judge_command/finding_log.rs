@@ -146,6 +146,11 @@ impl VirtualRun {
         &self.log
     }
 
+    /// Consumes the run and returns its engine.
+    pub fn into_engine(self) -> Engine {
+        self.engine
+    }
+
     /// Consumes the run and returns its finding log.
     pub fn into_finding_log(self) -> FindingLog {
         self.log

@@ -113,7 +113,7 @@ fn render_part(page: &mut String, title: &str, sums: &[CostReportSum], total_hou
 }
 
 /// Formats a part as a percentage.
-fn format_share(part: f64, whole: f64) -> String {
+pub(super) fn format_share(part: f64, whole: f64) -> String {
     if whole > 0.0 { format!("{:.1} %", part / whole * 100.0) } else { "-".to_owned() }
 }
 

@@ -137,7 +137,12 @@ fn job_screen_shows_the_odd_gpu() {
 fn network_screen_by_each_measure() {
     let mut console = console_showing(NetworkScreen);
     console.deliver_answer(Answer::Fabric(Arc::new(sample_answers::leaf_rail_fabric())));
-    console.press_keys(&[KeyPress::Down, KeyPress::Right, KeyPress::Right]);
+    console.press_keys(&[KeyPress::Down, KeyPress::Right]);
+    let questions = console.screen_questions();
+    let [_, _, cables, domains] = &questions[..] else { panic!("{questions:?}") };
+    let answer = |table| Answer::Table(Arc::new(table));
+    console.answer_question(cables.clone(), answer(sample_answers::cable_table()));
+    console.answer_question(domains.clone(), answer(sample_answers::domain_table()));
     console.expect_golden("network");
     for name in ["pauses", "congestion", "errors", "flaps"] {
         console.press_keys(&[KeyPress::Char('m')]);
@@ -176,7 +181,7 @@ fn network_is_filtered_and_marks_findings_in_their_cells() {
     assert!(console.draw(120, 24)[1].contains("match node~gpu00"), "{:?}", console.draw(120, 24));
     console.press_keys(&[KeyPress::Enter]);
     let rows = &console.state.list_state(Subject::Ports).rows;
-    assert_eq!(rows, "(node~gpu00) and leaf=leaf-02 and rail=0");
+    assert_eq!(rows, "(node~gpu00) and leaf=leaf-02 and rail=1");
 }
 
 #[test]

@@ -36,6 +36,35 @@ pub(crate) fn number_cells(values: &[Option<f64>]) -> AnswerCells {
     AnswerCells::Numbers { values: values.to_vec(), absent: BTreeMap::new() }
 }
 
+/// Builds the cables of one cell: one is down, and of one the other end is unknown.
+pub(crate) fn cable_table() -> AnswerTable {
+    build_table(
+        Subject::Ports,
+        vec![
+            ("node", text_cells(&["gpu003", "gpu001", "gpu002"])),
+            ("device", text_cells(&["mlx5_2", "mlx5_2", "mlx5_2"])),
+            ("port", text_cells(&["1", "1", "1"])),
+            ("leaf", text_cells(&["leaf-00", "leaf-00", "leaf-00"])),
+            ("switch_port", text_cells(&["17", "15", ""])),
+            ("state", text_cells(&["down", "active", "active"])),
+            ("load", number_cells(&[None, Some(0.39), Some(0.38)])),
+            ("finding", text_cells(&["port_down", "", ""])),
+        ],
+    )
+}
+
+/// Builds the GPUs of two NVLink domains, one of which loses time.
+pub(crate) fn domain_table() -> AnswerTable {
+    build_table(
+        Subject::Gpus,
+        vec![
+            ("domain", text_cells(&["rack-1", "rack-1", "rack-2", "rack-2"])),
+            ("lost", number_cells(&[Some(0.0), Some(0.0), Some(1.0), Some(0.5)])),
+            ("finding", text_cells(&["", "", "fabric_degraded", "fabric_degraded"])),
+        ],
+    )
+}
+
 /// Builds the GPU table of two nodes, with every column of the list.
 pub(crate) fn gpu_table() -> AnswerTable {
     let rows = 0..16_usize;

@@ -1,20 +1,22 @@
 //! Finding screen: summary sentence, next step, and the numbers that support the finding.
 
-use gaunt_schema::{SanitizedText, UnixMs};
+use gaunt_schema::{Entity, EntityKind, SanitizedText, UnixMs};
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
 use crate::{
     action::KeyIntent,
     console_state::{ConsoleState, ScreenLayout},
-    cursor_rows,
+    cursor_rows, display_text,
     key_binding::{ACKNOWLEDGE, BACK, JOB, KeyBinding, OPEN, bind},
     key_press::KeyPress,
-    screen::{DeviceScreen, ExplanationScreen, FindingScreen, JobScreen, NodeScreen, Screen},
+    screen::{
+        DeviceScreen, ExplanationScreen, FindingScreen, JobScreen, ListScreen, NodeScreen, Screen,
+    },
     screen_view::{ScreenOutcome, ScreenView},
     theme::{StyleRole, Theme},
     view::{draw_page, evidence_graph, finding_details},
 };
-use gaunt_api::{Finding, Question};
+use gaunt_api::{Finding, Question, Subject, filter::quote_text};
 
 impl ScreenView for FindingScreen {
     fn header_title(&self) -> String {
@@ -46,10 +48,24 @@ impl ScreenView for FindingScreen {
     fn item_target(&self, state: &ConsoleState) -> Option<Screen> {
         let (finding, _) = state.data.finding.as_ref()?;
         let entity = &finding.entity;
+        if let Some((subject, _)) = entity_rows(entity) {
+            return Some(ListScreen(subject).into());
+        }
         match (entity.node.clone(), &entity.gpu) {
             (Some(node), Some(gpu)) => Some(DeviceScreen::of_gpu(node, gpu).into()),
             (Some(node), None) => Some(NodeScreen(node).into()),
-            (None, _) => entity.job.clone().map(|job| JobScreen(job).into()),
+            // Shared storage has no screen: the job that waits for it does.
+            (None, _) => finding_job(state).map(|job| JobScreen(job).into()),
+        }
+    }
+
+    fn open_item(&self, state: &mut ConsoleState) -> ScreenOutcome {
+        let entity = state.data.finding.as_ref().map(|(finding, _)| &finding.entity);
+        match entity.and_then(entity_rows) {
+            Some((subject, filter)) => {
+                ScreenOutcome::open_filtered_list(state, subject, Some(filter))
+            }
+            None => ScreenOutcome::open(self.item_target(state)),
         }
     }
 
@@ -110,8 +126,9 @@ impl ScreenView for FindingScreen {
         }
         lines.push(Line::default());
         lines.extend(finding_details::render_details(finding, *open, state, width, theme));
-        if let Some(node) = &finding.entity.node {
-            let text = format!(" Enter: open {node}   b: job   e: explain");
+        if let Some(target) = describe_target(state) {
+            let text = format!(" Enter: open {target}   b: job   e: explain");
+            let text = display_text::truncate_text(&text, width);
             lines.extend([Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))]);
         }
         let spare = usize::from(area.height).saturating_sub(lines.len());
@@ -130,6 +147,35 @@ const EXPLAIN: KeyBinding = bind(
     "explain: signals, peers, ruled out",
     Some("explain"),
 );
+
+/// Returns the rows that an entity of several devices stands for, as a filter.
+fn entity_rows(entity: &Entity) -> Option<(Subject, String)> {
+    let part = |field: &str, name: &Option<SanitizedText>| {
+        name.as_ref().map(|name| format!("{field}={}", quote_text(name)))
+    };
+    let (leaf, rail) = (part("leaf", &entity.leaf), part("rail", &entity.rail));
+    match entity.kind {
+        EntityKind::Leaf | EntityKind::Rail => {
+            let parts: Vec<String> = leaf.into_iter().chain(rail).collect();
+            (!parts.is_empty()).then(|| (Subject::Ports, parts.join(" and ")))
+        }
+        EntityKind::Rack => part("rack", &entity.rack).map(|filter| (Subject::Nodes, filter)),
+        EntityKind::NvlinkDomain => {
+            part("domain", &entity.domain).map(|filter| (Subject::Gpus, filter))
+        }
+        _ => None,
+    }
+}
+
+/// Returns what Enter opens, in words.
+fn describe_target(state: &ConsoleState) -> Option<String> {
+    let (finding, _) = state.data.finding.as_ref()?;
+    if let Some((subject, filter)) = entity_rows(&finding.entity) {
+        return Some(format!("{} {filter}", subject.as_str()));
+    }
+    let node = finding.entity.node.as_ref().map(ToString::to_string);
+    node.or_else(|| finding_job(state).map(|job| format!("job {job}")))
+}
 
 /// Returns the questions for a finding: its explanation and the histories of its evidence. Past explanations are not
 /// kept: in a view of the past, only the finding itself is requested.

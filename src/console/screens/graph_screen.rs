@@ -14,11 +14,11 @@ use crate::{
     console_state::{ConsoleState, ScreenLayout},
     display_text,
     evidence_history::{EvidenceHistory, due_questions},
-    key_binding::{BACK, KeyBinding, NODE_KEYS, bind},
-    key_press::KeyPress,
+    key_binding::{BACK, KeyBinding, NODE_KEYS},
     screen::GraphScreen,
     screen_view::{ScreenOutcome, ScreenView},
     theme::{StyleRole, Theme},
+    time_zoom::{SPAN_KEYS, next_span},
     view::{
         axis_graph::{self, AXIS, AxisGraph},
         device_graphs, draw_lines,
@@ -29,26 +29,11 @@ use gaunt_api::{
     filter::quote_text, history_answer::MAX_POINTS,
 };
 
-/// Spans that `+` and `-` choose, from all that is kept to the shortest, in minutes.
-const SPANS: [Option<u64>; 6] = [None, Some(360), Some(60), Some(15), Some(5), Some(2)];
-
 /// Time between two answers: a graph is read, not watched, and the band of a large job costs more than a table.
 const RENEWED: Duration = Duration::from_secs(5);
 
 /// Lines of the screen that are not the graph: three titles and the time axis.
 const AROUND: usize = 4;
-
-/// Keys of the span.
-const SPAN_KEYS: &[KeyBinding] = &[
-    bind(
-        &[KeyPress::Char('+'), KeyPress::Char('=')],
-        "+",
-        KeyIntent::ShorterSpan,
-        "shorter span",
-        Some("shorter"),
-    ),
-    bind(&[KeyPress::Char('-')], "-", KeyIntent::LongerSpan, "longer span", Some("longer")),
-];
 
 impl ScreenView for GraphScreen {
     fn header_title(&self) -> String {
@@ -101,15 +86,15 @@ impl ScreenView for GraphScreen {
 
     fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
         let known = self.own_history(state).map_or(u64::MAX, EvidenceHistory::known_ms);
+        let shown = state.cursors.graph_span.map_or(known, |minutes| minutes * 60_000).min(known);
         // Spans that are longer than what is kept all show the same.
-        let differs = |at: &usize| SPANS[*at].is_none_or(|minutes| minutes * 60_000 < known);
-        let at = state.cursors.zoom.min(SPANS.len() - 1);
-        let next = match intent {
-            KeyIntent::ShorterSpan => (at + 1..SPANS.len()).find(differs),
-            KeyIntent::LongerSpan => (0..at).rev().find(differs),
+        state.cursors.graph_span = match intent {
+            KeyIntent::ShorterSpan | KeyIntent::LongerSpan => {
+                let next = next_span(shown.div_ceil(60_000), intent);
+                (next * 60_000 < known).then_some(next)
+            }
             _ => return ScreenOutcome::Unchanged,
         };
-        state.cursors.zoom = next.unwrap_or(at);
         ScreenOutcome::Redraw
     }
 
@@ -139,8 +124,7 @@ impl ScreenView for GraphScreen {
         };
         let width = usize::from(area.width);
         let known = EvidenceHistory::known_ms(history);
-        let zoom = SPANS[state.cursors.zoom.min(SPANS.len() - 1)];
-        let span = zoom.map_or(known, |minutes| (minutes * 60_000).min(known));
+        let span = state.cursors.graph_span.map_or(known, |minutes| (minutes * 60_000).min(known));
         let points = EvidenceHistory::newest_points(history, span);
         let peers = self.peer_histories(state).map(|(low, high)| {
             let newest = |history| EvidenceHistory::newest_points(history, span);

@@ -19,13 +19,15 @@ use crate::{
     screen::{DeviceScreen, JobScreen, Screen},
     screen_view::{ScreenCommand, ScreenView},
     theme::{self, StyleRole, Theme},
-    view::{INDENT, LABEL, draw_lines, render_titled_line},
+    view::{INDENT, LABEL, draw_lines, node_details, render_titled_line},
     widget::bar,
 };
 use gaunt_api::{GpuTimeline, JobDetail, Question};
 
 /// Columns of the name of a timeline.
 const NAME: usize = 22;
+/// Findings with their sentence and next step; the others have a line.
+const WHOLE_FINDINGS: usize = 2;
 /// Minimum share of differing points for an outlier GPU.
 const ODD: f64 = 0.3;
 
@@ -78,6 +80,8 @@ impl ScreenView for JobScreen {
     ///  USEFUL    ███████████████████████████░░░░░░░░░░░░░  68 %   163 of 512 GPUs lost
     ///  LOST BY   waiting 12.4 GPU·h  data_starved 1.1 GPU·h in the last 30m
     ///  ✖ compute_straggler  gpu-0417 · GPU 5   since 2m
+    ///    gpu-0417 · GPU 5 is a straggler: …
+    ///    next: check its clocks and limits
     ///
     ///  OUTLIERS                last 1m58, newest at the right
     ///  most GPUs of the job    ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
@@ -98,14 +102,10 @@ impl ScreenView for JobScreen {
         let mut lines = vec![render_headline(job, theme)];
         lines.push(render_titled_line("USEFUL", render_useful_share(job, width, theme), theme));
         lines.extend(render_loss_causes(job, width, theme));
-        for finding in &job.findings {
-            let severity = theme.severity_style(finding.severity);
-            let sign = theme::severity_sign(finding.severity);
-            let lasted = display_text::format_duration(job.at.duration_since(finding.since));
-            lines.push(Line::from(vec![
-                Span::styled(format!(" {sign} {}", finding.kind), severity),
-                Span::raw(format!("  {}  since {lasted}", finding.entity)),
-            ]));
+        for (at, finding) in job.findings.iter().enumerate() {
+            let finding = node_details::render_finding(finding, job.at, width, theme);
+            let shown = if at < WHOLE_FINDINGS { finding.len() } else { 1 };
+            lines.extend(finding.into_iter().take(shown));
         }
         lines.push(Line::default());
         let used = (lines.len() as u16).min(area.height);

@@ -13,13 +13,15 @@ use crate::{
     console_state::{ClickArea, ClickTarget, ConsoleState, NetworkMeasure, ScreenLayout},
     cursor::first_visible_row,
     cursor_rows, display_text,
+    fabric_cables::{cables_question, domains_question},
+    fabric_map::is_rail_optimised,
     fabric_peers::{ComparedRow, cell_value, compare_rows, value_at},
     key_binding::{BACK, FILTER, KeyBinding, MEASURE, OPEN, bind},
     key_press::KeyPress,
     screen::{ListScreen, NetworkScreen, ProbeScreen, Screen},
     screen_view::{ScreenCommand, ScreenOutcome, ScreenView},
     theme::{self, StyleRole, Theme},
-    view::draw_lines,
+    view::{cable_rows, draw_lines},
 };
 use gaunt_api::{FabricCellColumns, FabricMatrix, Filter, Question, Subject, filter::quote_text};
 
@@ -52,6 +54,10 @@ impl ScreenView for NetworkScreen {
         let filter = Filter::parse(Subject::Ports, entered_filter(state));
         let mut questions =
             vec![Question::Fabric(filter.unwrap_or_else(|_| Filter::all_rows(Subject::Ports)))];
+        questions.extend(selected_cables(state));
+        if state.is_due(state.data.domains.as_ref().map(|(at, _)| *at)) {
+            questions.extend(domains_question());
+        }
         if state.layout.has_side_pane {
             questions.extend(ProbeScreen.questions(state));
         }
@@ -90,19 +96,23 @@ impl ScreenView for NetworkScreen {
 
     fn handle_click(&self, state: &mut ConsoleState, target: ClickTarget) -> ScreenOutcome {
         let ClickTarget::Cell(leaf, rail) = target else { return ScreenOutcome::Unchanged };
-        let again = std::mem::replace(&mut state.cursors.cell, (leaf, rail)) == (leaf, rail);
-        if again { self.open_item(state) } else { ScreenOutcome::Redraw }
+        let again = state.cursors.cell.replace((leaf, rail)) == Some((leaf, rail));
+        if again { self.open_item(state) } else { ScreenOutcome::Ask }
     }
 
-    /// Draws the map, below it the numbers of the cell under the cursor, and on a wide screen the probe matrix beside it.
+    /// Draws the map, below it the numbers and the cables of the cell under the cursor and the NVLink domains, and on a wide
+    /// screen the probe matrix beside it.
     ///
     /// ```text
     ///  NETWORK  load, % of the line rate; x port down   256 ports · 1 not active
-    ///              r0      r1      r2      r3
+    ///  unit        r0      r1      r2      r3
     ///  leaf-07     38      39      38     ✖x9
     ///  leaf-06     41      40      42      41
     ///
     ///  leaf-07 · rail 3   16 ports, 15 active   in 38 %  out 37 %   PFC pause received 9.1 % …
+    ///    gpu003 mlx5_3/1 ─ leaf-07-r3 port 17   down             ✖ port_down
+    ///
+    ///  NVLINK   18 domains larger than a node, by GPUs lost
     /// ```
     fn draw(
         &self,
@@ -158,17 +168,25 @@ impl NetworkScreen {
         let label = rows.iter().map(names).max().unwrap_or(0).clamp(6, LEAF);
         let width = usize::from(area.width);
         let fits = (width.saturating_sub(label + 2) / CELL).max(1);
-        let (leaf, rail) = state.cursors.cell;
-        let leaf = leaf.min(rows.len().saturating_sub(1));
-        let rail = rail.min(fabric.rails.len().saturating_sub(1));
+        let (leaf, rail) = cursor_cell(state, fabric, &rows);
         let chosen = rows.get(leaf).and_then(|it| it.row.cells.get(rail).copied().flatten());
-        let below = render_detail(fabric, chosen, width, theme);
+        let mut below = render_detail(fabric, chosen, width, theme);
+        let asked = selected_cables(state);
+        let cables = state.data.cables.as_ref().filter(|(of, _)| asked.as_ref() == Some(of));
+        if let Some((_, ports)) = cables {
+            let at = below.len() - 1;
+            below.splice(at..at, cable_rows::render_cables(ports, theme));
+        }
+        if let Some((_, gpus)) = &state.data.domains {
+            below.extend(cable_rows::render_domains(gpus, theme));
+        }
         let page = usize::from(area.height).saturating_sub(2 + below.len() + 1).max(1);
         let (top, left) = (
             first_visible_row(leaf, rows.len(), page),
             first_visible_row(rail, fabric.rails.len(), fits),
         );
-        lines.push(render_rails(fabric, label, left, fits, theme));
+        let title = if is_rail_optimised(fabric) { "unit" } else { "leaf" };
+        lines.push(render_rails(fabric, title, label, left, fits, theme));
         let mut click_areas = Vec::new();
         for (at, ComparedRow { row, deviates }) in rows.iter().enumerate().skip(top).take(page) {
             let y = area.y + lines.len() as u16;
@@ -218,22 +236,51 @@ const fn next_measure(measure: NetworkMeasure) -> NetworkMeasure {
 fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
     let by = cursor_rows::row_steps(state, intent);
     let Some(fabric) = state.data.fabric.as_deref() else { return ScreenOutcome::Unchanged };
-    let rows = compare_rows(fabric, state.measure).len();
-    let (row, rail) = &mut state.cursors.cell;
+    let rows = compare_rows(fabric, state.measure);
+    let (mut row, mut rail) = cursor_cell(state, fabric, &rows);
     let last = |count: usize| count.saturating_sub(1);
     match intent {
-        KeyIntent::Left => *rail = rail.saturating_sub(1),
-        KeyIntent::Right => *rail = (*rail + 1).min(last(fabric.rails.len())),
-        _ => *row = row.saturating_add_signed(by).min(last(rows)),
+        KeyIntent::Left => rail = rail.saturating_sub(1),
+        KeyIntent::Right => rail = (rail + 1).min(last(fabric.rails.len())),
+        _ => row = row.saturating_add_signed(by).min(last(rows.len())),
     }
-    ScreenOutcome::Redraw
+    state.cursors.cell = Some((row, rail));
+    // Request the cables of the cell.
+    ScreenOutcome::Ask
+}
+
+/// Returns the row and the rail under the cursor: until the user moves it, the first cell of the worst row that has a
+/// finding, a port that is down or a number that deviates.
+fn cursor_cell(
+    state: &ConsoleState,
+    fabric: &FabricMatrix,
+    rows: &[ComparedRow],
+) -> (usize, usize) {
+    let (row, rail) = state.cursors.cell.unwrap_or_else(|| {
+        let cells = &fabric.cells;
+        let first = rows.first();
+        let find = |is_bad: &dyn Fn(usize) -> bool| {
+            first?.row.cells.iter().position(|cell| cell.is_some_and(is_bad))
+        };
+        let rail = find(&|at| cells.finding.get(at).copied().flatten().is_some())
+            .or_else(|| find(&|at| cells.active.get(at) < cells.ports.get(at)))
+            .or_else(|| first?.deviates.iter().position(|deviates| *deviates));
+        (0, rail.unwrap_or(0))
+    });
+    let last = |count: usize| count.saturating_sub(1);
+    (row.min(last(rows.len())), rail.min(last(fabric.rails.len())))
+}
+
+/// Returns the question for the cables of the cell under the cursor.
+pub(crate) fn selected_cables(state: &ConsoleState) -> Option<Question> {
+    cables_question(&selected_filter(state)?)
 }
 
 /// Returns the filter for the ports of the cell under the cursor.
 fn selected_filter(state: &ConsoleState) -> Option<String> {
     let fabric = state.data.fabric.as_deref()?;
-    let (row, rail) = state.cursors.cell;
     let rows = compare_rows(fabric, state.measure);
+    let (row, rail) = cursor_cell(state, fabric, &rows);
     let cell = rows.get(row)?.row.cells.get(rail).copied().flatten()?;
     let part = |field: &str, names: &[SanitizedText], at: u32| {
         let name = names.get(at as usize)?;
@@ -299,12 +346,13 @@ const fn measure_label(measure: NetworkMeasure) -> &'static str {
 
 fn render_rails(
     fabric: &FabricMatrix,
+    title: &str,
     label: usize,
     left: usize,
     fits: usize,
     theme: Theme,
 ) -> Line<'static> {
-    let mut text = " ".repeat(label + 2);
+    let mut text = format!(" {title:<label$} ");
     for rail in fabric.rails.iter().skip(left).take(fits) {
         let name = if rail.is_empty() { "rail ?".to_owned() } else { format!("r{rail}") };
         text.push_str(&display_text::align_right(&name, CELL - 1));

@@ -1,5 +1,7 @@
 //! Overview screen: GPU time and losses, the worst findings with their cost and evidence, heat map, worst nodes.
 
+use std::time::Duration;
+
 use gaunt_schema::{SanitizedText, UnixMs};
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
@@ -11,26 +13,29 @@ use crate::{
     },
     cursor::RowCursor,
     cursor_rows::{self, CursorRows},
+    evidence_history::{self, due_questions},
     finding_list_rows::{FINDINGS_CURSOR, FindingRow},
     key_binding::{FOLD, KeyBinding, MEASURE, OPEN, bind},
     key_press::KeyPress,
     screen::{FindingScreen, FindingsScreen, NodeScreen, OverviewScreen, Screen},
     screen_view::{ScreenCommand, ScreenOutcome, ScreenView},
     theme::Theme,
+    time_zoom::{OVERVIEW_SPAN, SPAN_KEYS, lost_history_query, next_span},
     view::{
         draw_lines, draw_page,
         finding_renderer::FindingRenderer,
         fleet_summary, node_details,
-        overview_panes::{self, BESIDE, HEAT_MIN, WORST_CURSOR},
+        overview_panes::{self, HEAT_MIN, WORST_CURSOR},
         placeholders,
+        time_bar::BarRange,
     },
 };
-use gaunt_api::{Filter, Finding, Question, Subject, SubjectField};
+use gaunt_api::{Filter, Finding, HistoryQuery, Question, Subject, SubjectField};
 
 /// Maximum width of the findings: on a wider screen their numbers would be far from their names.
 const FINDINGS_WIDEST: usize = 160;
-/// Minimum number of lines for the next step of the finding under the cursor: a terminal of 30 lines.
-const HIGH: u16 = 27;
+/// Minimum number of lines for the next step of the finding under the cursor: a terminal of 24 lines.
+const HIGH: u16 = 21;
 /// Maximum number of lines about failed targets.
 const TROUBLES: usize = 2;
 
@@ -48,7 +53,7 @@ impl ScreenView for OverviewScreen {
     }
 
     fn keys(&self) -> &'static [&'static [KeyBinding]] {
-        &[&[OPEN], PANEL_KEYS, &[FOLD, MEASURE]]
+        &[&[OPEN], PANEL_KEYS, &[FOLD, MEASURE], SPAN_KEYS]
     }
 
     fn questions(&self, state: &ConsoleState) -> Vec<Question> {
@@ -67,6 +72,9 @@ impl ScreenView for OverviewScreen {
         if state.panel == OverviewPanel::Findings && state.layout.has_side_pane {
             questions.extend(state.evidence_questions(self.evidence_finding(state)));
         }
+        let since = state.now - RENEWED;
+        let longer = longer_history(state).into_iter().collect();
+        questions.extend(due_questions(longer, &state.data.histories, since));
         if let Some(field) = state.tint {
             let stored = state.data.tint.as_ref().filter(|(stored, ..)| *stored == field);
             if state.is_due(stored.map(|(_, at, _)| *at)) {
@@ -128,6 +136,12 @@ impl ScreenView for OverviewScreen {
         row?.single_finding()
     }
 
+    fn history_queries(&self, state: &ConsoleState) -> Vec<HistoryQuery> {
+        let evidence = self.evidence_finding(state).into_iter();
+        let evidence = evidence.flat_map(evidence_history::history_queries).flatten();
+        evidence.chain(longer_history(state)).collect()
+    }
+
     /// Opens the item under the cursor. There is no space for the members of a group: it is expanded on the screen of
     /// all findings.
     fn open_item(&self, state: &mut ConsoleState) -> ScreenOutcome {
@@ -150,6 +164,10 @@ impl ScreenView for OverviewScreen {
             KeyIntent::PreviousPanel => state.panel = neighbour_panel(state.panel, false),
             KeyIntent::Fold => state.grouping = next_grouping(state.grouping),
             KeyIntent::Measure => show_next_tint(state),
+            KeyIntent::ShorterSpan | KeyIntent::LongerSpan => {
+                let minutes = state.cursors.bar_span.unwrap_or(OVERVIEW_SPAN);
+                state.cursors.bar_span = Some(next_span(minutes, intent));
+            }
             _ => {
                 let outcome = move_cursor(state, intent);
                 // Request the histories of the finding beside the heat map.
@@ -183,17 +201,18 @@ impl ScreenView for OverviewScreen {
         ScreenOutcome::Ask
     }
 
-    /// Draws the panels in the order of reading. If there are too few lines, the heat map loses lines first, then the
+    /// Draws the panels in the order of reading: cost, culprit, reason and next step are in the first lines. If there are too few lines, the heat map loses lines first, then the
     /// worst nodes.
     ///
     /// ```text
-    ///  GPU TIME  ██████████████████████████▒▒▒▒▒▒░░░░░░░░░░░░ddddiii········
-    ///            █ computing 64.1 %  ▒ communicating 9.8 %  ░ waiting 15.2 %
-    ///  LOST      2,071 of 10,000 GPUs (20.7 %)   $4,142/h   ▁▁▁▁▂▂▃▅▇▇▇▇▇▇▇▇  last 15m
+    ///  LOST      2,071 of 10,000 GPUs (20.7 %)   $4,142/h   by findings …
     /// ▸FINDINGS  3 open                                       since  GPUs lost  conf
     ///  ✖ port_down           gpu003 · mlx5_1/1                 6m10          8  97 %
     ///    port mlx5_1/1 of gpu003 is down: …
     ///    next: check the cable of mlx5_1/1
+    ///  TIME      ▁▁▁▁▂▂▶▁▁▁▁▁▁▁▁▁▁▃▅✖▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  last 15m
+    ///  GPU TIME  ██████████████████████████▒▒▒▒▒▒░░░░░░░░░░░░ddddiii········
+    ///            █ computing 64.1 %  ▒ communicating 9.8 %  ░ waiting 15.2 %
     ///  HEAT      one cell = one GPU
     ///  gpu001 ████████  gpu009 ████████  gpu017 ████████  gpu025 ████████
     ///  NODES             state       GPUs       lost  util %  finding
@@ -209,9 +228,10 @@ impl ScreenView for OverviewScreen {
     ) -> ScreenLayout {
         let Some(overview) = state.data.overview.as_deref() else { return ScreenLayout::default() };
         let width = usize::from(area.width);
-        let mut lines = fleet_summary::render_summary(overview, width, theme);
+        let mut lines = fleet_summary::render_losses(overview, width, theme);
+        let gpu_time = fleet_summary::render_gpu_time(overview, bar_range(state), width, theme);
         let troubles = overview.trouble.len().min(TROUBLES);
-        let left = usize::from(area.height).saturating_sub(lines.len() + troubles);
+        let left = usize::from(area.height).saturating_sub(lines.len() + gpu_time.len() + troubles);
 
         let focused = state.panel == OverviewPanel::Findings;
         let (findings, more) = state.overview_rows();
@@ -236,15 +256,15 @@ impl ScreenView for OverviewScreen {
             focused && single.is_none(),
             read,
         ));
+        lines.extend(fleet_summary::render_unexplained(overview, width, theme));
         // At 80×24 this leaves the title and two rows for the map.
         let most = left.saturating_sub(1 + HEAT_MIN + 2).max(left / 2);
         // The finding under the cursor is whole, even if nothing else has space.
         let mut sentences = rows.wrap_sentences(&findings);
         if area.height >= HIGH
-            && area.width < BESIDE
             && let (Some(lines), Some(row)) = (sentences.get_mut(at), findings.get(at))
         {
-            lines.extend(rows.wrap_next_step(*row));
+            *lines = rows.wrap_with_next_step(*row);
         }
         let chosen = sentences.get(at).map_or(0, |sentence| 1 + sentence.len());
         let others = usize::from(findings.len() > 1 || more > 0);
@@ -261,6 +281,7 @@ impl ScreenView for OverviewScreen {
             }));
             lines.push(line);
         }
+        lines.extend(gpu_time);
 
         let used = lines.len().min(usize::from(area.height)) as u16;
         draw_lines(buffer, area, &lines);
@@ -281,6 +302,25 @@ impl ScreenView for OverviewScreen {
             overview_panes::draw_maps(buffer, rest, state, overview, overview_detail(state), theme);
         click_areas.extend(layout.click_areas);
         ScreenLayout { click_areas, ..layout }
+    }
+}
+
+/// Time between two answers for a time bar that is longer than what the overview has.
+const RENEWED: Duration = Duration::from_secs(10);
+
+/// Returns the question for the longer history that the time bar shows, if it does.
+fn longer_history(state: &ConsoleState) -> Option<HistoryQuery> {
+    let is_longer = state.cursors.bar_span.is_some_and(|minutes| minutes > OVERVIEW_SPAN);
+    is_longer.then(lost_history_query)
+}
+
+/// Returns what the time bar shows.
+fn bar_range(state: &ConsoleState) -> BarRange<'_> {
+    let ask = longer_history(state);
+    let stored = state.data.histories.iter().find(|stored| Some(&stored.ask) == ask.as_ref());
+    BarRange {
+        minutes: state.cursors.bar_span,
+        longer: stored.and_then(|stored| stored.history.as_deref()),
     }
 }
 

@@ -104,14 +104,14 @@ impl ScreenView for ProbeScreen {
     /// Draws one rail.
     ///
     /// ```text
-    ///  PROBE     rail 3   28 pairs of 8 nodes   within a leaf 48 GB/s, across leaves 47 GB/s
+    ///  PROBE     rail 3   28 pairs of 8 nodes   within a leaf 384 Gb/s, across leaves 376 Gb/s
     ///  ▲ port    gpu003 mlx5_3:1     41 % of baseline, in 7 pairs
     ///                  ▼
     ///  gpu003           44444x4
     ///  gpu001          4 =====9
     ///  gpu002          4= =====
     ///
-    ///  gpu003 mlx5_3:1 – gpu001 mlx5_3:1   within leaf-00   19.7 GB/s, 41 % of baseline   nccl, 4m ago
+    ///  gpu003 mlx5_3:1 – gpu001 mlx5_3:1   within leaf-00   158 Gb/s, 41 % of baseline   nccl, 4m ago
     /// ```
     fn draw(
         &self,
@@ -251,7 +251,9 @@ fn render_title(
         if rail.rail.is_empty() { "rail unknown".into() } else { format!("rail {}", rail.rail) };
     let of = if square.by_leaf { "leaves" } else { "ends" };
     let median = |words: &str, value: Option<f64>| {
-        value.map_or_else(String::new, |value| format!("   {words} {}", format_bandwidth(value)))
+        value.map_or_else(String::new, |value| {
+            format!("   {words} {}", display_text::format_bit_rate(value))
+        })
     };
     let mut facts = format!(
         "{name}   {} pairs of {} {of}{}{}",
@@ -413,15 +415,10 @@ fn render_pair(pair: &ProbePair, matrix: &ProbeMatrix) -> String {
         (Some(why), _) => format!("failed: {why}"),
         (None, Some(value)) => {
             let share = display_text::format_whole_percent(pair.ratio);
-            format!("{}, {share} % of baseline", format_bandwidth(value))
+            format!("{}, {share} % of baseline", display_text::format_bit_rate(value))
         }
         (None, None) => "no result".to_owned(),
     };
     let (from, to) = (end(&pair.from), end(&pair.to));
     format!("{from} – {to}   {where_to}   {result}   {}, {ago} ago", pair.tool.as_str())
-}
-
-/// Formats the bandwidth of a pair.
-fn format_bandwidth(bytes_per_second: f64) -> String {
-    format!("{:.1} GB/s", bytes_per_second / 1e9)
 }

@@ -167,6 +167,14 @@ fn console_mouse(mouse: event::MouseEvent) -> Option<MouseEvent> {
     }
 }
 
+/// Waits for the next input event; without the terminal there is none.
+pub(crate) async fn next_input(input: &mut Option<TerminalInput>) -> InputEvent {
+    match input {
+        Some(input) => input.next().await,
+        None => std::future::pending().await,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,7 +10,9 @@ use crate::{
     console_state::ConsoleState,
     csv_export,
     evidence_history::EvidenceHistory,
+    fabric_cables::domains_question,
     screens::{
+        network_screen::selected_cables,
         overview_screen::{sites_question, tint_question},
         view_of,
     },
@@ -194,6 +196,10 @@ fn store_table(
         state.data.tint = Some((field, state.now, table));
     } else if sites_question().as_ref() == Some(question) {
         state.data.sites = Some((state.now, table));
+    } else if domains_question().as_ref() == Some(question) {
+        state.data.domains = Some((state.now, table));
+    } else if selected_cables(state).as_ref() == Some(question) {
+        state.data.cables = Some((question.clone(), table));
     } else {
         return UpdateOutcome::default();
     }

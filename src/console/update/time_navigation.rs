@@ -12,14 +12,9 @@ use crate::{
     display_text,
     prompt_commands::TimeArgument,
     time_marks::{self, TimeMark},
+    time_zoom::{OVERVIEW_SPAN, time_steps},
 };
 use gaunt_api::Refusal;
-
-/// Small step.
-const STEP: Duration = Duration::from_secs(10);
-
-/// Large step.
-const MINUTE: Duration = Duration::from_mins(1);
 
 /// Goes back or forward by one step; forward beyond the present returns to the present.
 pub(super) fn step_time(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
@@ -27,11 +22,12 @@ pub(super) fn step_time(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOu
         return UpdateOutcome::default();
     };
     let from = state.past_instant.unwrap_or(shown);
+    let (small, large) = time_steps(state.cursors.bar_span.unwrap_or(OVERVIEW_SPAN));
     let to = match intent {
-        KeyIntent::Earlier => from - STEP,
-        KeyIntent::MuchEarlier => from - MINUTE,
-        KeyIntent::Later => from + STEP,
-        _ => from + MINUTE,
+        KeyIntent::Earlier => from - small,
+        KeyIntent::MuchEarlier => from - large,
+        KeyIntent::Later => from + small,
+        _ => from + large,
     };
     let is_forward = matches!(intent, KeyIntent::Later | KeyIntent::MuchLater);
     if let Some(start) = state.history_start.filter(|start| !is_forward && to < *start) {

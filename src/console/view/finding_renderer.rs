@@ -121,18 +121,16 @@ impl FindingRenderer<'_> {
         rows.iter().map(|row| self.wrap_sentence(*row)).collect()
     }
 
-    /// Wraps the next step of a row.
-    pub(crate) fn wrap_next_step(self, row: FindingRow<'_>) -> Vec<String> {
+    /// Wraps the sentence of a row, its next step, and below them the change that is nearest to its start.
+    pub(crate) fn wrap_with_next_step(self, row: FindingRow<'_>) -> Vec<String> {
+        let (sentence, change) = self.sentence_and_change(row);
         let next = match row {
-            FindingRow::Single(finding) | FindingRow::Member(finding) => &finding.next,
-            FindingRow::Group { worst: Some(worst), .. } => &worst.next,
-            FindingRow::Group { worst: None, .. } => return Vec::new(),
+            FindingRow::Single(finding) | FindingRow::Member(finding) => finding.next.trim(),
+            FindingRow::Group { worst, .. } => worst.map_or("", |worst| worst.next.trim()),
         };
-        if next.trim().is_empty() {
-            return Vec::new();
-        }
-        let text = SanitizedText::new(&format!("next: {next}"));
-        display_text::wrap_text(&text, self.width.saturating_sub(SENTENCE_INDENT + 1))
+        let next = if next.is_empty() { String::new() } else { format!("next: {next}") };
+        let change = change.map_or_else(String::new, |change| format!("changed: {change}"));
+        [sentence, next, change].iter().flat_map(|text| self.wrap_indented(text)).collect()
     }
 
     /// Returns the lines of a row with its whole sentence.
@@ -178,7 +176,12 @@ impl FindingRenderer<'_> {
                 });
             }
         };
-        let mut entity = finding.entity.to_string();
+        let (mut entity, mut owner) = (finding.entity.to_string(), self.owner_text(finding));
+        if owner.strip_prefix(&*entity).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        {
+            // The blamed job is its own owner.
+            entity = std::mem::take(&mut owner);
+        }
         if finding.life.state == LifeState::Flapping {
             entity.push_str(" (flapping)");
         }
@@ -193,7 +196,7 @@ impl FindingRenderer<'_> {
             mark: indent,
             kind: finding.kind,
             entity,
-            owner: self.owner_text(finding),
+            owner,
             since: finding.since,
             lost_gpus: finding.lost_gpus,
             confidence: finding.confidence,
@@ -260,30 +263,44 @@ impl FindingRenderer<'_> {
         lines.map(|line| Line::styled(format!("{indent}{line}"), style)).collect()
     }
 
-    /// Wraps the sentence of a row, with the change that is nearest to its start; on a narrow screen also with the
-    /// owner and the cost, for which the row has no columns.
+    /// Wraps the sentence of a row, with the change that is nearest to its start.
     fn wrap_sentence(self, row: FindingRow<'_>) -> Vec<String> {
-        let text = match row {
-            FindingRow::Single(finding) | FindingRow::Member(finding) => {
-                let context = self.context_of(finding);
-                let changes = context.map(|context| context.describe_changes(finding.since));
-                let change = changes.and_then(|changes| changes.into_iter().next());
-                let is_narrow = self.width < COST_FROM;
-                let owner = context.filter(|_| is_narrow).and_then(FindingContext::describe_jobs);
-                let price = self.lost.filter(|_| is_narrow).and_then(|lost| {
-                    let price = lost.price_per_gpu_hour?;
-                    Some(display_text::format_cost(price * finding.lost_gpus, &lost.currency))
-                });
-                let mut text = finding.summary.trim_end().to_owned();
-                for part in [owner, price, change].into_iter().flatten() {
-                    text.extend([" · ", &part]);
-                }
-                text
+        let (mut text, change) = self.sentence_and_change(row);
+        if let Some(change) = change {
+            text.extend([" · ", &change]);
+        }
+        self.wrap_indented(&text)
+    }
+
+    /// Returns the sentence of a row, and the change that is nearest to its start. On a narrow screen the sentence has the
+    /// owner and the cost, for which the row has no columns.
+    fn sentence_and_change(self, row: FindingRow<'_>) -> (String, Option<String>) {
+        let finding = match row {
+            FindingRow::Single(finding) | FindingRow::Member(finding) => finding,
+            FindingRow::Group { worst: None, .. } => return (String::new(), None),
+            FindingRow::Group { worst: Some(worst), .. } => {
+                return (format!("e.g. {}", worst.summary), None);
             }
-            FindingRow::Group { worst: None, .. } => String::new(),
-            FindingRow::Group { worst: Some(worst), .. } => format!("e.g. {}", worst.summary),
         };
-        let text = SanitizedText::new(&text);
+        let context = self.context_of(finding);
+        let changes = context.map(|context| context.describe_changes(finding.since));
+        let change = changes.and_then(|changes| changes.into_iter().next());
+        let is_narrow = self.width < COST_FROM;
+        let owner = context.filter(|_| is_narrow).and_then(FindingContext::describe_jobs);
+        let price = self.lost.filter(|_| is_narrow).and_then(|lost| {
+            let price = lost.price_per_gpu_hour?;
+            Some(display_text::format_cost(price * finding.lost_gpus, &lost.currency))
+        });
+        // Other parts follow the sentence.
+        let mut text = finding.summary.trim_end().trim_end_matches('.').to_owned();
+        for part in [owner, price].into_iter().flatten() {
+            text.extend([" · ", &part]);
+        }
+        (text, change)
+    }
+
+    fn wrap_indented(self, text: &str) -> Vec<String> {
+        let text = SanitizedText::new(text);
         if text.trim().is_empty() {
             return Vec::new();
         }

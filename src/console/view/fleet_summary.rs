@@ -3,7 +3,10 @@
 use gaunt_schema::GpuState;
 use ratatui::text::{Line, Span};
 
-use super::{INDENT, render_titled_line, time_bar};
+use super::{
+    INDENT, render_titled_line,
+    time_bar::{self, BarRange},
+};
 use crate::{
     display_text,
     theme::{self, StyleRole, Theme},
@@ -11,19 +14,12 @@ use crate::{
 };
 use gaunt_api::Overview;
 
-/// Renders the bar, its legend, the losses with their causes, and the time bar, `width` columns wide.
+/// Renders the losses with their causes; without a GPU the reason why there is none.
 ///
 /// ```text
-///  GPU TIME  █████████████████████████████████████▒▒▒▒▒▒░░░░░░░░░░░░ddddiii········
-///            █ computing 64.1  ▒ communicating 9.8  ░ waiting 15.2  …  %
-///  LOST      2,071 GPUs (20.7 %)   $4,142/h   by findings 1,982, idle 64, unexplained 25 GPUs   unknown 8 GPUs
-///  TIME      ▁▁▁▁▂▂▶▁▁▁▁▁▁▁▁▁▁▃▅✖▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  last 15m
+///  LOST      2,071 of 10,000 GPUs (20.7 %)   $4,142/h   by findings 1,982, idle 64, unexplained 25 GPUs   unknown 8 GPUs
 /// ```
-pub(crate) fn render_summary(
-    overview: &Overview,
-    width: usize,
-    theme: Theme,
-) -> Vec<Line<'static>> {
+pub(crate) fn render_losses(overview: &Overview, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let total = overview.gpu_count();
     if total == 0 {
         let nodes = overview.nodes;
@@ -32,31 +28,100 @@ pub(crate) fn render_summary(
             1 => "no GPU on this node",
             _ => "no GPU on any of these nodes",
         };
-        return vec![render_titled_line(
-            "GPU TIME",
-            vec![Span::styled(why, theme.style_for(StyleRole::Dim))],
-            theme,
-        )];
+        let why = vec![Span::styled(why, theme.style_for(StyleRole::Dim))];
+        return vec![render_titled_line("GPU TIME", why, theme)];
     }
-    let mut lines =
-        vec![render_titled_line("GPU TIME", render_fleet_bar(overview, width, theme), theme)];
-    lines.extend(render_legend(overview, total, width, theme));
-    let mut losses = render_losses(overview, total, theme);
-    if let Some(causes) = render_loss_causes(overview, theme) {
-        // On a wide screen the causes are beside the loss.
-        let gap = 3;
-        if losses.width() + gap + causes.iter().map(Span::width).sum::<usize>() <= width {
-            losses.push_span(Span::raw(" ".repeat(gap)));
-            losses.extend(causes);
-            lines.push(losses);
-        } else {
-            lines.push(losses);
-            lines.push(render_titled_line("", causes, theme));
+    let mut losses = render_lost_gpus(overview, total, theme);
+    let Some(causes) = render_loss_causes(overview, theme) else { return vec![losses] };
+    // On a wide screen the causes are beside the loss.
+    let gap = 3;
+    if losses.width() + gap + causes.iter().map(Span::width).sum::<usize>() <= width {
+        losses.push_span(Span::raw(" ".repeat(gap)));
+        losses.extend(causes);
+        return vec![losses];
+    }
+    vec![losses, render_titled_line("", causes, theme)]
+}
+
+/// Minimum number of lost GPUs that are worth a line while no finding is open.
+const LOST_MIN: f64 = 0.5;
+
+/// Most nodes that this line names.
+const NAMED_NODES: usize = 3;
+
+/// Renders who loses GPUs and where to look, while no finding explains it: most faults need some samples.
+///
+/// ```text
+///    33 GPUs are lost, most of them data_starved, and no finding explains it yet
+///    most on gpu001, gpu002, gpu003 of job 48211 · next: 3 lists the jobs by GPUs lost, 5 the nodes
+/// ```
+pub(crate) fn render_unexplained(
+    overview: &Overview,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let lost = overview.lost.gpus;
+    if overview.findings_open > 0 || lost < LOST_MIN {
+        return Vec::new();
+    }
+    let losing: Vec<_> = overview.worst.iter().filter(|node| node.lost_gpus > 0.0).collect();
+    let mut states: Vec<(usize, GpuState)> = GpuState::ALL
+        .iter()
+        .map(|state| {
+            let codes = losing.iter().flat_map(|node| node.gpu_states.chars());
+            let same = codes.filter(|code| GpuState::from_letter_code(*code) == Some(*state));
+            (same.count(), *state)
+        })
+        .collect();
+    states.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    let most = states.first().filter(|(count, _)| *count > 0);
+    let most = most.map_or_else(String::new, |(_, state)| format!(", most of them {state}"));
+    let amount = display_text::format_gpu_count(lost);
+    let what = format!("{amount} GPUs are lost{most}, and no finding explains it yet");
+    let names: Vec<&str> = losing.iter().take(NAMED_NODES).map(|node| node.node.as_str()).collect();
+    let mut jobs: Vec<&str> =
+        losing.iter().flat_map(|node| &node.jobs).map(|j| j.as_str()).collect();
+    jobs.dedup();
+    let mut place = String::new();
+    if !names.is_empty() {
+        place = format!("most on {}", names.join(", "));
+        if let Some(job) = jobs.first() {
+            place.extend([" of job ", job]);
         }
-    } else {
-        lines.push(losses);
+        place.push_str(" · ");
     }
-    lines.extend(time_bar::render_time_bar(overview, width, theme));
+    place.push_str("next: 3 lists the jobs by GPUs lost, 5 the nodes");
+    let style = theme.style_for(StyleRole::Dim);
+    let lines = [what, place].into_iter().flat_map(|text| {
+        display_text::wrap_text(&text, width.saturating_sub(4))
+            .into_iter()
+            .map(|line| Line::styled(format!("   {line}"), style))
+            .collect::<Vec<_>>()
+    });
+    lines.collect()
+}
+
+/// Renders the time bar, and the GPUs by state with the legend of the heat map below it; nothing without a GPU.
+///
+/// ```text
+///  TIME      ▁▁▁▁▂▂▶▁▁▁▁▁▁▁▁▁▁▃▅✖▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  last 15m
+///  GPU TIME  █████████████████████████████████████▒▒▒▒▒▒░░░░░░░░░░░░ddddiii········
+///            █ computing 64.1 %  ▒ communicating 9.8 %  ░ waiting 15.2 %  …
+/// ```
+pub(crate) fn render_gpu_time(
+    overview: &Overview,
+    range: BarRange<'_>,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let total = overview.gpu_count();
+    let mut lines = Vec::new();
+    if total > 0 {
+        lines.extend(time_bar::render_time_bar(overview, range, width, theme));
+        let bar = render_fleet_bar(overview, width, theme);
+        lines.push(render_titled_line("GPU TIME", bar, theme));
+        lines.extend(render_legend(overview, total, width, theme));
+    }
     lines
 }
 
@@ -99,7 +164,7 @@ fn render_legend(
     lines.into_iter().map(Line::from).collect()
 }
 
-fn render_losses(overview: &Overview, total: u32, theme: Theme) -> Line<'static> {
+fn render_lost_gpus(overview: &Overview, total: u32, theme: Theme) -> Line<'static> {
     let lost = &overview.lost;
     let some = lost.gpus > 0.0;
     let unknown = overview.gpus_in_state(GpuState::Unknown)
@@ -124,7 +189,7 @@ fn render_losses(overview: &Overview, total: u32, theme: Theme) -> Line<'static>
         "none".to_owned()
     };
     let mut spans = vec![Span::styled(amount, theme.style_for(meaning))];
-    if let Some(cost) = lost.cost_per_hour.filter(|cost| cost.is_finite()) {
+    if let Some(cost) = lost.cost_per_hour.filter(|cost| some && cost.is_finite()) {
         spans.push(Span::raw(format!("   {}", display_text::format_cost(cost, &lost.currency))));
     }
     render_titled_line("LOST", spans, theme)

@@ -13,15 +13,25 @@ use crate::{
     display_text,
     theme::{self, StyleRole, Theme},
     time_marks::{MarkKind, mark_times},
+    time_zoom::span_name,
     widget::sparkline,
 };
-use gaunt_api::Overview;
+use gaunt_api::{MetricHistory, Overview};
 
 /// Spans of the bar, in minutes: the smallest one that covers what is known is shown, so that the bar rarely moves.
 const SPANS: [u64; 4] = [2, 5, 10, 15];
 
 /// Columns of the name of the span.
 const SPAN_NAME: usize = 16;
+
+/// What the bar shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BarRange<'a> {
+    /// The chosen span in minutes; none for the shortest one that covers what is known.
+    pub(crate) minutes: Option<u64>,
+    /// Lost GPUs over a longer time than the overview has, for a longer span.
+    pub(crate) longer: Option<&'a MetricHistory>,
+}
 
 /// Renders the bar; none before anything is known.
 ///
@@ -30,24 +40,31 @@ const SPAN_NAME: usize = 16;
 /// ```
 pub(crate) fn render_time_bar(
     overview: &Overview,
+    range: BarRange<'_>,
     width: usize,
     theme: Theme,
 ) -> Option<Line<'static>> {
     let lost = &overview.lost;
-    let blank = lost.history.iter().take_while(|point| point.is_none()).count();
-    let known = lost.history.len() - blank;
+    let longer = range.longer.filter(|history| history.step_ms > 0);
+    let (history, step) = longer
+        .map_or((&lost.history, lost.history_step_ms), |history| (&history.mean, history.step_ms));
+    let blank = history.iter().take_while(|point| point.is_none()).count();
+    let known = history.len() - blank;
     let columns = width.saturating_sub(INDENT + SPAN_NAME + 1);
-    if known == 0 || columns < 10 || lost.history_step_ms == 0 {
+    if known == 0 || columns < 10 || step == 0 {
         return None;
     }
-    let covered = lost.history_step_ms * known as u64;
-    let span = SPANS.map(|minutes| minutes * 60_000).into_iter().find(|span| *span >= covered);
+    let covered = step * known as u64;
+    let chosen = range.minutes.map(|minutes| minutes * 60_000);
+    let span = chosen.or_else(|| {
+        SPANS.map(|minutes| minutes * 60_000).into_iter().find(|span| *span >= covered)
+    });
     let span = span.unwrap_or(covered);
-    let points = (span / lost.history_step_ms).max(1) as usize;
+    let points = (span / step).max(1) as usize;
     let point_at = |column: usize| {
         // The newest point is at the right end.
         let back = (columns - 1 - column) * points / columns;
-        lost.history.len().checked_sub(back + 1).and_then(|at| lost.history[at])
+        history.len().checked_sub(back + 1).and_then(|at| history[at])
     };
     let values: Vec<Option<f32>> = (0..columns).map(point_at).collect();
     let graph = sparkline::render_sparkline(&values, None, columns);
@@ -68,7 +85,9 @@ pub(crate) fn render_time_bar(
         }
         run = Some(style);
     }
-    let name = display_text::format_duration(Duration::from_millis(span));
+    let name = range
+        .minutes
+        .map_or_else(|| display_text::format_duration(Duration::from_millis(span)), span_name);
     spans.push(Span::styled(format!("  lost, last {name}"), theme.style_for(StyleRole::Dim)));
     Some(render_titled_line("TIME", spans, theme))
 }
@@ -111,7 +130,8 @@ mod tests {
 
     fn bar(overview: &Overview, width: usize) -> String {
         let theme = Theme::new(ColourDepth::None, GlyphSet::Unicode, |_| None);
-        render_time_bar(overview, width, theme).map_or_else(String::new, |line| line.to_string())
+        render_time_bar(overview, BarRange::default(), width, theme)
+            .map_or_else(String::new, |line| line.to_string())
     }
 
     #[test]
@@ -126,6 +146,24 @@ mod tests {
             }
             assert!(text.ends_with("lost, last 15m"), "{text}");
         }
+    }
+
+    #[test]
+    fn chosen_span_shows_the_longer_history_and_blanks_what_is_unknown() {
+        let overview = sample_answers::two_faults_overview(8);
+        let theme = Theme::new(ColourDepth::None, GlyphSet::Unicode, |_| None);
+        let bar = |range| render_time_bar(&overview, range, 80, theme).unwrap().to_string();
+        let hour = BarRange { minutes: Some(60), longer: None };
+        let (all, blank) = (bar(hour), " ".repeat(30));
+        assert!(all.ends_with("lost, last 1h") && all.contains(&blank), "{all}");
+        let mut history = sample_answers::device_history(&[Some(2.0); 180]);
+        history.step_ms = 40 * 60_000;
+        let days = BarRange { minutes: Some(7 * 24 * 60), longer: Some(&history) };
+        let all = bar(days);
+        assert!(all.ends_with("lost, last 7d"), "{all}");
+        let columns: Vec<char> = all.chars().collect();
+        let blank = columns[INDENT..].iter().take_while(|sign| **sign == ' ').count();
+        assert_eq!(blank, 14, "of 52 columns 38 are known: {all}");
     }
 
     #[test]

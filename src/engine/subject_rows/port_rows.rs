@@ -89,6 +89,9 @@ impl<'a> SubjectRows<'a> for PortRows<'a> {
             PortField::Leaf => FieldColumn::texts(rows, |row| {
                 Some(&topology.port_topology(cluster_row(row))?.leaf.as_ref()?.value)
             }),
+            PortField::SwitchPort => FieldColumn::texts(rows, |row| {
+                topology.port_topology(cluster_row(row))?.switch_port.as_ref()
+            }),
             PortField::Rail => FieldColumn::texts(rows, |row| {
                 Some(&topology.port_topology(cluster_row(row))?.rail.as_ref()?.value)
             }),

@@ -112,6 +112,7 @@ fn declared_topology(fleet: &SimFleet) -> SourceTopology {
             guid: None,
             rail: Some(rail.to_string().into()),
             leaf: Some(format!("leaf-{}", node / 4).into()),
+            switch_port: Some((1 + node % 4).to_string().into()),
         }));
     }
     topology

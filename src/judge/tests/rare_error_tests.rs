@@ -1,7 +1,7 @@
 //! Tests of rare errors: a link that fails a few times a minute is found where its peers have none.
 
 use gaunt_schema::{
-    Device, DeviceClass, Dialect, Report,
+    Device, DeviceClass, Dialect, Report, Severity,
     catalogue::{gpu, gpu_health, gpu_parts, port},
 };
 
@@ -114,4 +114,31 @@ fn port_with_a_few_errors_now_and_then_is_found_beside_quiet_ports() {
     assert_eq!(found, ["link_errors/gpu002/mlx5_1/1"]);
     let found = found_after(200, |second, node| page_of_ports(node, |_| bursts(second)));
     assert_eq!(found, [""; 0], "all of them have these");
+}
+
+#[test]
+fn gpu_whose_row_could_not_be_remapped_is_told_and_explains_nothing() {
+    let targets: Vec<String> = (0..4).map(|node| format!("10.0.0.{node}:9770")).collect();
+    let targets: Vec<(&str, Dialect)> =
+        targets.iter().map(|address| (address.as_str(), Dialect::Gaunt)).collect();
+    let mut fixture = TargetFixture::new(&targets);
+    let page = |failed: f64| {
+        move |second, node| {
+            let mut report = page_of_errors(second, node, |_| 0.0, |_| 0.0);
+            let device = report.ensure_device(Device::new_gpu(5));
+            report.push(device, gpu_health::REMAP_FAILED, if node == 2 { failed } else { 0.0 });
+            report
+        }
+    };
+    fixture.run(30, page(1.0));
+    let found = fixture.judge.open_findings();
+    let [finding] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!((finding.id.as_str(), finding.severity), ("gpu_failed/gpu002/5", Severity::Warning));
+    assert_eq!((finding.lost_gpus, finding.victims.len()), (0.0, 0));
+    let wanted = "gpu002 · GPU 5 works, but a row of its memory could not be remapped, since ";
+    assert!(finding.summary.starts_with(wanted), "{}", finding.summary);
+    assert_eq!(finding.next, "Drain the node and have the board replaced (RMA).");
+    // The board was replaced.
+    fixture.run(150, page(0.0));
+    assert_eq!(fixture.judge.open_findings().len(), 0);
 }

@@ -6,7 +6,7 @@ use super::{BUSY, JobFixture, WAITING, telemetry_tests::TargetFixture};
 
 const GPUS: u32 = 4;
 
-/// A page of four busy GPUs of one job at these SM clocks.
+/// A page of four busy GPUs of one job at these SM clocks, which do as much work as these allow.
 fn page_of_clocks(second: i64, node: usize, clock: impl Fn(u32) -> f64) -> Report {
     let mut report = Report {
         node: Some(format!("gpu{node:03}").as_str().into()),
@@ -18,6 +18,7 @@ fn page_of_clocks(second: i64, node: usize, clock: impl Fn(u32) -> f64) -> Repor
         report.push(device, gpu::UTILIZATION, 1.0);
         report.push(device, gpu::SM_CLOCK, clock(index));
         report.push(device, gpu::POWER, 600.0);
+        report.push(device, gpu::TENSOR_ACTIVE, 0.4 * clock(index) / 1_980e6);
         report.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
     }
     report
@@ -42,6 +43,19 @@ fn found_with_slow(slow: &[u32]) -> Vec<String> {
 fn slow_gpus_of_one_node_are_one_finding_and_a_single_one_is_its_own() {
     assert_eq!(found_with_slow(&[0, 1, 2, 3]), ["compute_straggler/gpu002"]);
     assert_eq!(found_with_slow(&[1]), ["compute_straggler/gpu002/1"]);
+}
+
+#[test]
+fn board_that_a_power_cap_slows_a_little_more_than_the_others_is_no_straggler() {
+    let mut fixture = TargetFixture::new(&[("10.0.0.1:9770", Dialect::Gaunt)]);
+    fixture.run(400, |second, node| {
+        page_of_clocks(second, node, |index| match (second < 240, index) {
+            (true, _) => 1_980e6,
+            (false, 0) => 1_980e6 * 0.81,
+            (false, _) => 1_980e6 * 0.86,
+        })
+    });
+    assert_eq!(fixture.open_ids(), [""; 0]);
 }
 
 #[test]

@@ -183,6 +183,18 @@ fn steady_job_on_one_node_is_told_as_well_and_one_that_follows_its_demand_is_not
 }
 
 #[test]
+fn job_that_begins_to_work_after_a_long_rest_has_lost_no_speed() {
+    // Its GPUs draw as much as GPUs that do nothing do, and later a little less than in their busiest moments.
+    let mut job = SlowedJob::on_nodes(&["ash:9770", "birch:9770", "cedar:9770", "elm:9770"]);
+    job.run(240, RankShown { utilization: 0.0, ..USUAL });
+    for second in 0..400 {
+        let more = f64::from(second.min(80)) / 100.0;
+        job.run(1, RankShown { utilization: more, ..at_pace(0.8) });
+        assert!(!job.open_ids().contains(&ID), "{second}");
+    }
+}
+
+#[test]
 fn suspicion_that_never_becomes_a_finding_does_not_hold_back_what_is_lost() {
     let mut job = SlowedJob::at_baseline();
     for _ in 0..20 {

@@ -22,6 +22,7 @@ use crate::{
 };
 
 mod loss_latency;
+pub(crate) mod pressure;
 mod reconnect_storm;
 
 use reconnect_storm::ReconnectFigures;
@@ -69,6 +70,22 @@ pub(crate) struct FleetBenchOptions {
     /// `fleet`: measure at 100, 1,000, 5,000 and 12,500 nodes in turn.
     #[arg(long)]
     growth: bool,
+}
+
+impl FleetBenchOptions {
+    /// A fleet that is read as frames every second.
+    fn frames_every_second(nodes: usize) -> Self {
+        Self {
+            nodes,
+            period: 1,
+            wire: "frame".to_owned(),
+            seconds: None,
+            consoles: 0,
+            every_metric: false,
+            storm: false,
+            growth: false,
+        }
+    }
 }
 
 /// Figures of one fleet.

@@ -52,6 +52,9 @@ struct BenchArguments {
     /// Options of `fleet`.
     #[command(flatten)]
     fleet: fleet_bench::FleetBenchOptions,
+    /// Options of `pressure`.
+    #[command(flatten)]
+    pressure: fleet_bench::pressure::PressureBenchOptions,
     /// Options of `soak`.
     #[command(flatten)]
     soak: soak_bench::SoakBenchOptions,
@@ -87,6 +90,11 @@ const BENCHES: &[(&str, &str, BenchFn)] = &[
         "fleet",
         "gaunt serve on gaunt-sim's precomputed pages: CPU time, memory and response times by number of nodes",
         |args, out| fleet_bench::run(&args.fleet, args.judge.quick, out),
+    ),
+    (
+        "pressure",
+        "gaunt serve beside programs that keep every core busy: pages lost without a word, freshness, response times",
+        |args, out| fleet_bench::pressure::run(&args.pressure, out),
     ),
     (
         "versus-prometheus",

@@ -14,8 +14,9 @@ use gaunt_sim::{Scenario, SimFleet};
 use super::played_run::START;
 use crate::cpu_clock;
 
-/// Enough GPUs that the judge's memory does not stay in a cache: 1,024.
-const NODES: usize = 128;
+/// Enough GPUs that the judge's memory does not stay in a cache, and that the findings of the demonstration, whose number does
+/// not grow with the fleet, are a small part of it: 4,096.
+const NODES: usize = 512;
 
 /// Warm-up seconds before timing, so that every average and state is set.
 const WARM_UP: i64 = 20;
@@ -25,7 +26,7 @@ const TIMED: i64 = 21;
 
 /// Judges that exist at once while memory is measured, so that page granularity does not distort the share of a
 /// GPU.
-const JUDGES: usize = 24;
+const JUDGES: usize = 8;
 
 /// Steps after which the memory of a judge for an unchanged fleet is constant.
 const FILL: i64 = 5;
