@@ -2,6 +2,7 @@
 # A Slurm epilog that drains a node whose hardware gaunt found faulty while the job ran, with the finding as the reason.
 #
 # slurm.conf:  Epilog=/etc/slurm/epilog.d/*   PrologEpilogTimeout=60
+# Install the script on every node before that line: slurmd drains a node whose folder is empty.
 # GAUNT_AGGREGATOR, GAUNT_CA_FILE and GAUNT_TOKEN (a token with the role read) are read from /etc/default/gaunt-slurm, mode 600.
 #
 # An aggregator that does not answer is no reason to drain a node: the epilog then only logs.

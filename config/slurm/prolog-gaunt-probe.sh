@@ -2,6 +2,7 @@
 # A Slurm prolog that asks, before a job gets this node, whether its GPUs' links carry data, right and fast enough.
 #
 # slurm.conf:  Prolog=/etc/slurm/prolog.d/*   PrologFlags=Alloc   PrologEpilogTimeout=60
+# Install the script on every node before that line: slurmd drains a node whose folder is empty.
 #
 # A prolog that fails drains the node and gives the job back to the queue. Only what a job would suffer from does that:
 # wrong data (4), a probe that hangs (6), a lost GPU (7). A slow link (5) is logged; set FATAL="4 5 6 7" to drain for it.

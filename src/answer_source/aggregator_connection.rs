@@ -56,9 +56,7 @@ pub enum AggregatorError {
         why: SanitizedText,
     },
     /// An answer with a status that the API does not use.
-    #[error(
-        "aggregator {address} answered with HTTP status {status}; is it gaunt of this version?"
-    )]
+    #[error("aggregator {address} answered with HTTP status {status}; {}", next_step(*status))]
     Status {
         /// Address of the aggregator.
         address: Arc<str>,
@@ -81,6 +79,17 @@ pub enum AggregatorError {
         /// What it is.
         what: &'static str,
     },
+}
+
+/// What to do about an answer with this status.
+fn next_step(status: u16) -> &'static str {
+    match StatusCode::from_u16(status) {
+        Ok(StatusCode::MISDIRECTED_REQUEST) => {
+            "use the name of its host or its IP address, or add this name to serve.names there"
+        }
+        Ok(StatusCode::TOO_MANY_REQUESTS) => "correct the token, or try again in a minute",
+        _ => "is it gaunt of this version?",
+    }
 }
 
 impl AggregatorError {

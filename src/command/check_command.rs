@@ -135,7 +135,9 @@ fn check_topology(path: &Path, result: &mut CheckResult) {
 fn check_node_settings(path: &Path) -> Result<(), String> {
     let line = ["gaunt-node".as_ref(), "--config".as_ref(), path.as_os_str()];
     let arguments = NodeArguments::try_parse_from(line).map_err(|error| error.to_string())?;
-    exporter_settings::build_plan(&arguments).map(drop).map_err(|error| error.to_string())
+    let plan = exporter_settings::build_plan(&arguments).map_err(|error| error.to_string())?;
+    let access = plan.web_config.as_deref().map(WebAccess::from_file).transpose();
+    access.map(drop).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -221,7 +223,8 @@ mod tests {
         let text = "[serve]\ntoken_file = \"token\"\nweb_config = \"web.yml\"\n[topology]\nfiles = [\"missing.toml\"]\n\
                     [jobs]\nfiles = [\"jobs.json\"]\n[gather]\ntargets_files = [\"none.txt\"]\n";
         let web = "basic_auth_users: { alice: plain }\n";
-        let named = [("token", "short"), ("jobs.json", "{"), ("web.yml", web)];
+        let node = ("node.toml", "web_config = \"node-web.yml\"\n");
+        let named = [("token", "short"), ("jobs.json", "{"), ("web.yml", web), node];
         let result = check(&[&[("gaunt.toml", text)], named.as_slice()].concat());
         let errors = result.errors.join("\n");
         for part in [
@@ -230,10 +233,11 @@ mod tests {
             "jobs.json:1",
             "none.txt",
             "the password of \"alice\" is no bcrypt hash",
+            "cannot read node-web.yml",
         ] {
             assert!(errors.contains(part), "{part} is not in {errors}");
         }
-        assert_eq!(result.errors.len(), 5, "{errors}");
+        assert_eq!(result.errors.len(), 6, "{errors}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use gaunt_api::{
     telemetry_coverage::{MAX_MISSING_NAMES, MAX_RENEWAL_GROUPS},
 };
 use gaunt_cluster::{AttributedFact, Cluster, Node, NodeId, TargetHealth};
-use gaunt_judge::{is_port_active, least_inferred_seconds, reported_state_seconds};
+use gaunt_judge::{is_port_active, least_inferred_seconds, reported_state_seconds, target_problem};
 
 mod coverage_texts;
 mod installation_checks;
@@ -144,16 +144,31 @@ impl View<'_> {
 
     /// Targets that are read; without any target there is nothing else to check.
     fn check_targets(&self) -> CoverageCheck {
-        let mut counted = KnownCount::default();
+        let (mut counted, mut problem) = (KnownCount::default(), None);
         for target in self.cluster.tracked_targets() {
-            counted.count(&target.target.address, self.standing(target) == TargetHealth::Live);
+            let is_read = self.standing(target) == TargetHealth::Live;
+            counted.count(&target.target.address, is_read);
+            if !is_read {
+                problem = problem.or_else(|| target_problem(target));
+            }
         }
-        counted.into_check(CoverageKind::Targets).unwrap_or_else(|| CoverageCheck {
-            state: CoverageState::Missing,
-            summary: SanitizedText::new("no targets: no source lists any"),
-            next: SanitizedText::new(coverage_texts::NO_TARGETS_NEXT),
-            ..empty_check(CoverageKind::Targets)
-        })
+        let Some(check) = counted.into_check(CoverageKind::Targets) else {
+            return CoverageCheck {
+                state: CoverageState::Missing,
+                summary: SanitizedText::new("no targets: no source lists any"),
+                next: SanitizedText::new(coverage_texts::NO_TARGETS_NEXT),
+                ..empty_check(CoverageKind::Targets)
+            };
+        };
+        match problem {
+            // The reasons of the others are where the text of the kind says.
+            Some(first) if check.missing_total > 1 => CoverageCheck {
+                next: SanitizedText::new(&format!("{first} {}", check.next)),
+                ..check
+            },
+            Some(only) => CoverageCheck { next: only, ..check },
+            None => check,
+        }
     }
 
     /// GPUs in use with a job; an idle GPU has none.

@@ -55,21 +55,25 @@ pub enum TlsError {
         /// The error.
         why: String,
     },
-    /// There is no trusted CA.
-    #[error("this system has no trusted CA certificates; set ca_file")]
-    NoAuthorities,
 }
 
-/// The configuration of TLS connections.
+/// Why a server is refused where no CA is trusted; [`plain_error::tls`] has the text for people.
+const NO_AUTHORITIES: &str = "no trusted CA certificates";
+
+/// The configuration of TLS connections. Without a trusted CA it refuses every server; plaintext connections need none.
 pub fn client_config(tls: &TlsOptions) -> Result<ClientConfig, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable_error(tls.ca_file.as_deref(), &error))?;
-    let builder = if tls.insecure {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(InsecureVerifier(provider)))
-    } else {
-        builder.with_root_certificates(load_authorities(tls.ca_file.as_deref())?)
+    let authorities =
+        if tls.insecure { None } else { Some(load_authorities(tls.ca_file.as_deref())?) };
+    let builder = match authorities {
+        Some(store) if !store.is_empty() => builder.with_root_certificates(store),
+        none => {
+            let verifier = FixedVerifier { provider, refuses: none.is_some() };
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+        }
     };
     let mut config = match &tls.client_certificate {
         None => builder.with_no_client_auth(),
@@ -109,7 +113,7 @@ fn tls_problem(error: &dyn std::fmt::Display) -> String {
         .unwrap_or_else(|| "it is not a valid certificate or key; convert it to PEM".to_owned())
 }
 
-/// Loads the trusted CAs: those of the file, else the system's.
+/// Loads the trusted CAs: those of the file, else the system's, which may have none.
 fn load_authorities(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
     if let Some(path) = file {
@@ -118,10 +122,9 @@ fn load_authorities(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
         }
         return Ok(store);
     }
-    // Unreadable system certificates are skipped; without any, no server could be verified.
-    let (added, _) =
-        store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if added == 0 { Err(TlsError::NoAuthorities) } else { Ok(store) }
+    // Unreadable system certificates are skipped.
+    store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    Ok(store)
 }
 
 fn open_pem(path: &Path) -> Result<BufReader<File>, TlsError> {
@@ -145,11 +148,14 @@ fn load_private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
         .map_err(|_| TlsError::Empty { path: path.to_path_buf(), what: "private key" })
 }
 
-/// Accepts any server certificate. Used only where the settings set `insecure`.
+/// Accepts any server certificate, only where the settings set `insecure`; or refuses any, where no CA is trusted.
 #[derive(Debug)]
-struct InsecureVerifier(Arc<CryptoProvider>);
+struct FixedVerifier {
+    provider: Arc<CryptoProvider>,
+    refuses: bool,
+}
 
-impl ServerCertVerifier for InsecureVerifier {
+impl ServerCertVerifier for FixedVerifier {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -158,6 +164,9 @@ impl ServerCertVerifier for InsecureVerifier {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        if self.refuses {
+            return Err(Error::General(NO_AUTHORITIES.to_owned()));
+        }
         Ok(ServerCertVerified::assertion())
     }
 
@@ -171,7 +180,7 @@ impl ServerCertVerifier for InsecureVerifier {
             message,
             certificate,
             signed,
-            &self.0.signature_verification_algorithms,
+            &self.provider.signature_verification_algorithms,
         )
     }
 
@@ -185,11 +194,11 @@ impl ServerCertVerifier for InsecureVerifier {
             message,
             certificate,
             signed,
-            &self.0.signature_verification_algorithms,
+            &self.provider.signature_verification_algorithms,
         )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

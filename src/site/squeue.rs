@@ -21,6 +21,11 @@ pub(super) fn parse_jobs(text: &str, source: SanitizedText) -> Result<JobList, S
     let Some(jobs) = document.get("jobs").and_then(Value::as_array) else {
         return Err(SiteFault::at_line(1, "no \"jobs\" in it; write it with `squeue --json`"));
     };
+    // Slurm 22.05 ends with 0 and an empty list of jobs when its controller does not answer.
+    if let Some(error) = find_error(&document) {
+        let what = format!("squeue failed: {error}; check `scontrol ping`, then write it again");
+        return Err(SiteFault::at_line(1, what));
+    }
     let mut expander = NameExpander::default();
     let mut list = JobList { source, jobs: Vec::new() };
     for job in jobs.iter().filter(|job| is_running(job)) {
@@ -30,6 +35,13 @@ pub(super) fn parse_jobs(text: &str, source: SanitizedText) -> Result<JobList, S
         list.jobs.extend(parse_job(job, &mut expander)?);
     }
     Ok(list)
+}
+
+/// The first error that squeue wrote beside its list.
+fn find_error(document: &Value) -> Option<SanitizedText> {
+    let error = document.get("errors")?.as_array()?.first()?;
+    let text = ["description", "error"].iter().find_map(|key| error.get(key)?.as_str());
+    Some(SanitizedText::new(text.unwrap_or("unknown error")))
 }
 
 fn is_running(job: &Value) -> bool {

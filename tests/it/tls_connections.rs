@@ -157,4 +157,15 @@ fn aggregator_is_queried_over_tls_with_a_trusted_ca_only() {
     let (code, printed) = ask("other.pem");
     assert_eq!(code, 3, "{printed}");
     assert!(printed.contains("certificate"), "{printed}");
+
+    // A system without CAs trusts no server, and still reads what is not encrypted.
+    let (code, printed) = ask("none.pem");
+    assert_eq!(code, 3, "{printed}");
+    assert!(printed.contains("has no trusted CA certificates: install them"), "{printed}");
+    let brief = ["snapshot", "--targets", &targets, "--period", "200ms", "--watch", "600ms"];
+    wait_for("the node is read in plaintext", || {
+        let mut command = Command::new(program_path("gaunt"));
+        command.args(brief).env("SSL_CERT_FILE", certificates.file_path("none.pem"));
+        String::from_utf8_lossy(&command.run_to_end().stdout).contains("1 live").then_some(())
+    });
 }

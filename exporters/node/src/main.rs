@@ -15,6 +15,7 @@ use gaunt_node::{
     exporter_service::{self, ExporterPlan},
     exporter_settings, node_doctor, nvml_worker,
     watchdog::Watchdog,
+    web_access::WebAccess,
 };
 use gaunt_schema::{Device, Report, catalogue::exporter, text};
 use tokio::{
@@ -87,7 +88,8 @@ fn run_command(command: &NodeCommand, arguments: &NodeArguments) -> anyhow::Resu
     match command {
         NodeCommand::Doctor(options) => {
             let plan = exporter_settings::build_plan(arguments)?;
-            let checks = node_doctor::run_checks(&plan.sampler, plan.listen);
+            let mut checks = node_doctor::run_checks(&plan.sampler, plan.listen);
+            checks.push(node_doctor::check_web_config(plan.web_config.as_deref()));
             if options.json {
                 serde_json::to_writer_pretty(&mut page, &checks)?;
                 page.push(b'\n');
@@ -99,7 +101,8 @@ fn run_command(command: &NodeCommand, arguments: &NodeArguments) -> anyhow::Resu
             }
         }
         NodeCommand::CheckConfig => {
-            exporter_settings::build_plan(arguments)?;
+            let plan = exporter_settings::build_plan(arguments)?;
+            plan.web_config.as_deref().map(WebAccess::from_file).transpose()?;
             writeln!(page, "The settings are valid.")?;
         }
         NodeCommand::Completions { shell } => {

@@ -9,7 +9,7 @@ use std::{
     path::Path,
 };
 
-use crate::{ReadingSource, SamplerOptions};
+use crate::{ReadingSource, SamplerOptions, web_access::WebAccess};
 
 mod host_checks;
 mod node_check;
@@ -71,6 +71,22 @@ pub fn render_page(checks: &[NodeCheck]) -> String {
         missing => writeln!(page, "\nMissing in {missing} of {} checks.", checks.len()),
     };
     page
+}
+
+/// Checks that the web configuration and the certificates that it names can be used.
+pub fn check_web_config(path: Option<&Path>) -> NodeCheck {
+    let name = "web_config";
+    let Some(path) = path else {
+        return NodeCheck::unused(name, "everybody may read the page, in plaintext");
+    };
+    match WebAccess::from_file(path) {
+        Ok(_) => NodeCheck::ok(name, &format!("{} is valid", path.display())),
+        Err(error) => NodeCheck::missing(
+            name,
+            &error.to_string(),
+            "run it as the user of the service; `gaunt certs` makes certificates, see README, Secure",
+        ),
+    }
 }
 
 /// Checks that the address can be listened on.

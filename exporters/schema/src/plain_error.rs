@@ -173,7 +173,9 @@ pub fn network(error: &(dyn Error + 'static)) -> String {
 /// Why a TLS connection failed, if TLS is the cause.
 pub fn tls(message: &str) -> Option<&'static str> {
     let contains_any = |patterns: &[&str]| patterns.iter().any(|pattern| message.contains(pattern));
-    Some(if contains_any(&["UnknownIssuer", "UnknownCA", "unknown CA"]) {
+    Some(if contains_any(&["no trusted CA certificates"]) {
+        "this system has no trusted CA certificates: install them, or set ca_file (--ca-file)"
+    } else if contains_any(&["UnknownIssuer", "UnknownCA", "unknown CA"]) {
         "its certificate is signed by an untrusted CA"
     } else if contains_any(&["not valid for name", "NotValidForName"]) {
         "its certificate is for another name"

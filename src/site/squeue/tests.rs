@@ -51,3 +51,43 @@ fn invalid_list_of_jobs_is_refused() {
     assert_eq!(parse_jobs("{\n,", "s".into()).unwrap_err().line, 2);
     assert_eq!(parse_gpu_indices("gpu:1(IDX:0-4000000000),x"), (0..64).collect::<Vec<_>>());
 }
+
+/// What squeue printed for the jobs of two users, with two and one of the four GPUs of their node.
+#[test]
+fn lists_of_real_controllers_are_read() {
+    for text in [
+        include_str!("../../../tests/fixtures/squeue/slurm-22.05.json"),
+        include_str!("../../../tests/fixtures/squeue/slurm-24.11.json"),
+    ] {
+        let list = parse_jobs(text, "squeue.json".into()).unwrap();
+        let [first, other] = list.jobs.as_slice() else { panic!("{list:?}") };
+        assert_eq!((first.name.as_deref(), first.user.as_deref()), (Some("pretrain"), Some("ann")));
+        assert_eq!((other.name.as_deref(), other.user.as_deref()), (Some("finetune"), Some("bob")));
+        assert!(first.started.is_some_and(|at| at > UnixMs(1_795_665_000_000)), "{first:?}");
+        let holds = |gpus: &[u32]| JobAllocation {
+            node: "gpu001".into(),
+            gpus: Some(gpus.to_vec()),
+            whole: false,
+        };
+        assert_eq!((&first.holds, &other.holds), (&vec![holds(&[0, 1])], &vec![holds(&[2])]));
+    }
+}
+
+/// Slurm 22.05 lists ended jobs too, whatever states it is asked for.
+#[test]
+fn ended_jobs_of_a_real_controller_hold_nothing() {
+    let text = include_str!("../../../tests/fixtures/squeue/slurm-22.05-exclusive.json");
+    let list = parse_jobs(text, "squeue.json".into()).unwrap();
+    let [job] = list.jobs.as_slice() else { panic!("{list:?}") };
+    assert_eq!((job.id.as_str(), &job.holds[0].gpus), ("3", &Some(vec![0, 1, 2, 3])));
+}
+
+#[test]
+fn list_without_an_answer_of_the_controller_is_refused() {
+    let text = include_str!("../../../tests/fixtures/squeue/slurm-22.05-controller-down.json");
+    let error = parse_jobs(text, "squeue.json".into()).unwrap_err();
+    assert!(
+        error.what.contains("Failed while looking for jobs; check `scontrol ping`"),
+        "{error:?}"
+    );
+}

@@ -18,6 +18,8 @@ mod cost_oracle;
 mod counting_allocator;
 mod deliberate_bug;
 mod invariants;
+#[cfg(test)]
+mod rolling_upgrade;
 mod seeded_random;
 mod served_aggregator;
 mod served_run;

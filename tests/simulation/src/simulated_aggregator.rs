@@ -19,7 +19,7 @@ use crate::{
     STATE,
     deliberate_bug::DeliberateBug,
     simulated_disk::SimulatedDisk,
-    simulated_fleet::{NODES, SimulatedNode},
+    simulated_fleet::SimulatedNode,
     simulated_network::SimulatedNetwork,
     simulated_recording::{RecordingModel, SimulatedRecorder},
     simulated_site::SimulatedSite,
@@ -61,8 +61,8 @@ pub(crate) struct SimulatedAggregator {
 }
 
 /// What is scraped.
-pub(crate) fn scrape_plan() -> ScrapePlan {
-    let addresses: Vec<String> = (0..NODES).map(SimulatedNode::address).collect();
+pub(crate) fn scrape_plan(nodes: usize) -> ScrapePlan {
+    let addresses: Vec<String> = (0..nodes).map(SimulatedNode::address).collect();
     let list = DiscoverySource::List(addresses.join(","), SanitizedText::new("simulation"));
     ScrapePlan {
         options: ScrapeOptions::with_period(PERIOD),
@@ -115,7 +115,7 @@ impl SimulatedAggregator {
         let inbox = spawn_recording_inbox(recorder, inbox, clock.clone());
         let on: Arc<dyn Network> = Arc::new(network.clone());
         let manager = spawn_manager_on_network(
-            scrape_plan(),
+            scrape_plan(network.node_count()),
             inbox.clone(),
             clock.clone(),
             Arc::new(|_| false),

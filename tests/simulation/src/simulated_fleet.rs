@@ -8,7 +8,7 @@ use gaunt_schema::{
     text,
 };
 
-/// The number of nodes.
+/// The number of nodes of a run with faults.
 pub(crate) const NODES: usize = 3;
 
 /// GPUs of a node.
@@ -22,13 +22,17 @@ pub(crate) struct SimulatedNode {
     pub(crate) skew_ms: i64,
     /// When it booted: its counters began at zero.
     booted: UnixMs,
-    /// Until when it is off.
+    /// Until when it is off, or its exporter does not run.
     off_until: UnixMs,
+    /// The version of its exporter; version 2 reports a metric more.
+    pub(crate) version: u32,
+    /// Whether the cable of its port is unplugged.
+    pub(crate) is_port_down: bool,
 }
 
 impl SimulatedNode {
     pub(crate) fn new(index: usize, booted: UnixMs, skew_ms: i64) -> Self {
-        Self { index, skew_ms, booted, off_until: booted }
+        Self { index, skew_ms, booted, off_until: booted, version: 1, is_port_down: false }
     }
 
     /// The address of its exporter.
@@ -52,6 +56,11 @@ impl SimulatedNode {
         self.booted = self.off_until;
     }
 
+    /// Stops its exporter for so long; its counters are the kernel's, and go on.
+    pub(crate) fn stop_exporter(&mut self, at: UnixMs, off: Duration) {
+        self.off_until = at + off;
+    }
+
     /// Whether it boots, or has booted, after this time.
     pub(crate) fn booted_after(&self, at: UnixMs) -> bool {
         self.booted > at
@@ -71,6 +80,8 @@ impl SimulatedNode {
             ..Report::default()
         };
         let up = at.duration_since(self.booted).as_secs_f64();
+        let own = report.ensure_device(Device::new_node());
+        report.add_info(own, host::NODE_INFO, &[("version", &format!("0.{}.0", self.version))]);
         let mut push = |device: Device, metric, value: f64| {
             let device = report.ensure_device(device);
             report.push(device, metric, Reading::of(value));
@@ -82,11 +93,17 @@ impl SimulatedNode {
             let load = 0.9 + 0.01 * f64::from(index) + 0.001 * (up % 11.0);
             push(Device::new_gpu(index), gpu::UTILIZATION, load);
             push(Device::new_gpu(index), gpu::POWER, 600.0 + up % 13.0);
+            if self.version > 1 {
+                push(Device::new_gpu(index), gpu::TEMPERATURE, 55.0);
+            }
         }
         let sent = Self::slope_of(self.index) * up;
-        push(Device::new_port("mlx5_0", "1"), port::STATE, 4.0);
-        push(Device::new_port("mlx5_0", "1"), port::PHYSICAL_STATE, 5.0);
-        push(Device::new_port("mlx5_0", "1"), port::TRANSMIT_BYTES, sent.floor());
+        let (state, physical) = if self.is_port_down { (1.0, 2.0) } else { (4.0, 5.0) };
+        push(Device::new_port("mlx5_0", "1"), port::STATE, state);
+        push(Device::new_port("mlx5_0", "1"), port::PHYSICAL_STATE, physical);
+        if !self.is_port_down {
+            push(Device::new_port("mlx5_0", "1"), port::TRANSMIT_BYTES, sent.floor());
+        }
         let mut page = String::new();
         text::write_text(&report, &mut page);
         page

@@ -120,6 +120,16 @@ impl SimulatedHost {
         }
     }
 
+    /// Stops the process as a service manager does, for so many seconds.
+    #[cfg(test)]
+    pub(crate) fn stop(&mut self, second: u64, lasts: u64) {
+        if let Some(mut aggregator) = self.aggregator.take() {
+            aggregator.save(true);
+            self.steps.note_kill();
+            self.starts_at = second + lasts;
+        }
+    }
+
     /// A second of the process; returns what does not hold.
     pub(crate) fn step(&mut self, second: u64, random: &mut SeededRandom) -> Vec<String> {
         let Some(mut aggregator) = self.aggregator.take() else { return Vec::new() };

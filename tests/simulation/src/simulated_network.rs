@@ -15,9 +15,7 @@ use tokio::{
 };
 
 use crate::{
-    deliberate_bug::DeliberateBug,
-    seeded_random::SeededRandom,
-    simulated_fleet::{NODES, SimulatedNode},
+    deliberate_bug::DeliberateBug, seeded_random::SeededRandom, simulated_fleet::SimulatedNode,
 };
 
 /// Bytes in flight of a connection.
@@ -89,8 +87,8 @@ impl SimulatedNetwork {
         bug: Option<DeliberateBug>,
     ) -> Self {
         let state = NetworkState {
-            cut_until: vec![began; NODES],
-            last_pages: vec![String::new(); NODES],
+            cut_until: vec![began; nodes.len()],
+            last_pages: vec![String::new(); nodes.len()],
             nodes,
             random,
             fault_every: None,
@@ -106,6 +104,18 @@ impl SimulatedNetwork {
     /// The true time.
     pub(crate) fn now(&self) -> UnixMs {
         self.began + self.start.elapsed()
+    }
+
+    /// The number of nodes.
+    pub(crate) fn node_count(&self) -> usize {
+        self.state().nodes.len()
+    }
+
+    /// Changes a node now.
+    #[cfg(test)]
+    pub(crate) fn change_node(&self, node: usize, change: impl FnOnce(&mut SimulatedNode, UnixMs)) {
+        let now = self.now();
+        change(&mut self.state().nodes[node], now);
     }
 
     /// One response in so many has a fault from now on; none has if it is none.
@@ -247,7 +257,7 @@ impl Network for SimulatedNetwork {
     fn connect(&self, address: SocketAddr) -> ConnectionResult {
         let network = self.clone();
         Box::pin(async move {
-            let node = (0..NODES)
+            let node = (0..network.node_count())
                 .find(|node| SimulatedNode::address(*node) == address.to_string())
                 .ok_or(io::ErrorKind::AddrNotAvailable)?;
             let now = network.now();

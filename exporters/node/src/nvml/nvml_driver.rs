@@ -93,8 +93,10 @@ impl NvmlInitError {
     pub(super) fn is_not_installed(&self) -> bool {
         match self {
             Self::NotInstalled(_) => true,
-            // A kernel module whose GPUs cannot be read is no node without GPUs.
-            Self::LinkedStatically(_) => !Path::new("/proc/driver/nvidia").exists(),
+            // A kernel module whose GPUs cannot be read is no node without GPUs; nor is a configured library.
+            Self::LinkedStatically(library) => {
+                !library.contains('/') && !Path::new("/proc/driver/nvidia").exists()
+            }
             _ => false,
         }
     }
