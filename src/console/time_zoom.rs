@@ -56,13 +56,14 @@ pub(crate) fn time_steps(minutes: u64) -> (Duration, Duration) {
     (Duration::from_secs(seconds / SMALL_STEPS), Duration::from_secs(seconds / LARGE_STEPS))
 }
 
-/// Returns the question for the lost GPUs of the fleet as far back as the source has them.
-pub(crate) fn lost_history_query() -> HistoryQuery {
+/// Returns the question for the lost GPUs of the fleet over so many minutes, as far back as the source has them.
+pub(crate) fn lost_history_query(minutes: u64) -> HistoryQuery {
     HistoryQuery {
         metric: "lost".into(),
         of: Filter::all_rows(Subject::Gpus),
         together: HistoryAggregation::Sum,
         points: MAX_POINTS,
+        span: Some(Duration::from_secs(minutes * 60)),
     }
 }
 

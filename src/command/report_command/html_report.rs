@@ -129,8 +129,9 @@ fn push_table(body: &mut String, title: &str, sums: &[CostReportSum], total_hour
         .take(MAX_ROWS)
         .map(|sum| {
             let names = [&sum.name, &sum.user].into_iter().flatten();
-            let names: Vec<&str> =
-                std::iter::once(sum.of.as_str()).chain(names.map(|name| name.as_str())).collect();
+            let names: Vec<&str> = std::iter::once(sum.of.as_str())
+                .chain(names.map(gaunt_schema::SanitizedText::as_str))
+                .collect();
             vec![
                 names.join(" "),
                 format!("{:.3}", sum.gpu_hours),

@@ -170,16 +170,7 @@ impl NetworkScreen {
         let fits = (width.saturating_sub(label + 2) / CELL).max(1);
         let (leaf, rail) = cursor_cell(state, fabric, &rows);
         let chosen = rows.get(leaf).and_then(|it| it.row.cells.get(rail).copied().flatten());
-        let mut below = render_detail(fabric, chosen, width, theme);
-        let asked = selected_cables(state);
-        let cables = state.data.cables.as_ref().filter(|(of, _)| asked.as_ref() == Some(of));
-        if let Some((_, ports)) = cables {
-            let at = below.len() - 1;
-            below.splice(at..at, cable_rows::render_cables(ports, theme));
-        }
-        if let Some((_, gpus)) = &state.data.domains {
-            below.extend(cable_rows::render_domains(gpus, theme));
-        }
+        let below = render_below(fabric, chosen, state, width, theme);
         let page = usize::from(area.height).saturating_sub(2 + below.len() + 1).max(1);
         let (top, left) = (
             first_visible_row(leaf, rows.len(), page),
@@ -217,6 +208,27 @@ impl NetworkScreen {
         draw_lines(buffer, area, &lines);
         ScreenLayout { page, click_areas, ..ScreenLayout::default() }
     }
+}
+
+/// Renders what is below the map: the port of the cell under the cursor, its cables, and NVLink domains.
+fn render_below(
+    fabric: &FabricMatrix,
+    chosen: Option<usize>,
+    state: &ConsoleState,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let mut below = render_detail(fabric, chosen, width, theme);
+    let asked = selected_cables(state);
+    let cables = state.data.cables.as_ref().filter(|(of, _)| asked.as_ref() == Some(of));
+    if let Some((_, ports)) = cables {
+        let at = below.len() - 1;
+        below.splice(at..at, cable_rows::render_cables(ports, theme));
+    }
+    if let Some((_, gpus)) = &state.data.domains {
+        below.extend(cable_rows::render_domains(gpus, theme));
+    }
+    below
 }
 
 /// Opens the probe screen.

@@ -261,9 +261,8 @@ impl ScreenView for OverviewScreen {
         let most = left.saturating_sub(1 + HEAT_MIN + 2).max(left / 2);
         // The finding under the cursor is whole, even if nothing else has space.
         let mut sentences = rows.wrap_sentences(&findings);
-        if area.height >= HIGH
-            && let (Some(lines), Some(row)) = (sentences.get_mut(at), findings.get(at))
-        {
+        let lines_of_chosen = sentences.get_mut(at).filter(|_| area.height >= HIGH);
+        if let (Some(lines), Some(row)) = (lines_of_chosen, findings.get(at)) {
             *lines = rows.wrap_with_next_step(*row);
         }
         let chosen = sentences.get(at).map_or(0, |sentence| 1 + sentence.len());
@@ -287,8 +286,7 @@ impl ScreenView for OverviewScreen {
         draw_lines(buffer, area, &lines);
         let rest = Rect { y: area.y + used, height: area.height - used, ..area };
         let rest = overview_panes::draw_failed_targets(buffer, rest, overview, troubles, theme);
-        let counts = overview.nodes;
-        if counts.live + counts.stale + counts.down == 0 {
+        if overview.nodes.live + overview.nodes.stale + overview.nodes.down == 0 {
             let lines = placeholders::render_empty_fleet(overview, area.width, theme);
             draw_lines(buffer, rest, &lines);
             return ScreenLayout { click_areas, ..ScreenLayout::default() };
@@ -310,8 +308,8 @@ const RENEWED: Duration = Duration::from_secs(10);
 
 /// Returns the question for the longer history that the time bar shows, if it does.
 fn longer_history(state: &ConsoleState) -> Option<HistoryQuery> {
-    let is_longer = state.cursors.bar_span.is_some_and(|minutes| minutes > OVERVIEW_SPAN);
-    is_longer.then(lost_history_query)
+    let longer = state.cursors.bar_span.filter(|minutes| *minutes > OVERVIEW_SPAN);
+    longer.map(lost_history_query)
 }
 
 /// Returns what the time bar shows.

@@ -79,8 +79,11 @@ pub(crate) fn render_unexplained(
     let amount = display_text::format_gpu_count(lost);
     let what = format!("{amount} GPUs are lost{most}, and no finding explains it yet");
     let names: Vec<&str> = losing.iter().take(NAMED_NODES).map(|node| node.node.as_str()).collect();
-    let mut jobs: Vec<&str> =
-        losing.iter().flat_map(|node| &node.jobs).map(|j| j.as_str()).collect();
+    let mut jobs: Vec<&str> = losing
+        .iter()
+        .flat_map(|node| &node.jobs)
+        .map(gaunt_schema::SanitizedText::as_str)
+        .collect();
     jobs.dedup();
     let mut place = String::new();
     if !names.is_empty() {

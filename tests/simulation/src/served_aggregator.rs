@@ -119,7 +119,7 @@ impl ServedAggregator {
         let (persisting, engine) = PersistTask::start_persisting(store, &engine);
         let network: Arc<dyn Network> = Arc::new(around.network.clone());
         let manager = spawn_manager_on_network(
-            scrape_plan(),
+            scrape_plan(around.network.node_count()),
             engine.delivery_sender(),
             clock,
             Arc::new(|_| false),
