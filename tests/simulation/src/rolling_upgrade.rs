@@ -144,7 +144,7 @@ async fn rolling_upgrade_loses_no_finding() {
         }
     }
     for host in &run.hosts {
-        let nodes = host.aggregator.as_ref().unwrap().overview().nodes.clone();
+        let nodes = host.aggregator.as_ref().unwrap().overview().nodes;
         assert_eq!(nodes.live as usize, FLEET - 1, "{nodes:?}");
     }
 }

@@ -57,6 +57,7 @@ impl SimulatedNode {
     }
 
     /// Stops its exporter for so long; its counters are the kernel's, and go on.
+    #[cfg(test)]
     pub(crate) fn stop_exporter(&mut self, at: UnixMs, off: Duration) {
         self.off_until = at + off;
     }
