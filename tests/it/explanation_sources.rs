@@ -94,7 +94,11 @@ fn extract_numbers(text: &str, names: &[String]) -> Vec<String> {
     let stripped =
         names.iter().fold(text.to_owned(), |text, name| text.replace(name.as_str(), "_"));
     let words = stripped.split(|c: char| c.is_whitespace() || "()/;:".contains(c));
-    let words = words.map(|word| word.trim_matches(|c: char| ".,`'".contains(c)));
+    let words: Vec<&str> =
+        words.map(|word| word.trim_matches(|c: char| ".,`'".contains(c))).collect();
+    // The other end of a cable is a name as well: `port 5 of leaf-00-r1`.
+    let is_port = |at: usize| at > 0 && words[at - 1] == "port" && words.get(at + 1) == Some(&"of");
+    let words = words.iter().enumerate().filter(|(at, _)| !is_port(*at)).map(|(_, word)| *word);
     let of_digits = |word: &&str| {
         word.starts_with(|c: char| c.is_ascii_digit())
             && word.chars().all(|c| c.is_ascii_digit() || c == '.' || c == ',')

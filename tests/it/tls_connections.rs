@@ -143,9 +143,12 @@ fn aggregator_is_queried_over_tls_with_a_trusted_ca_only() {
     let targets = format!("gpu003={}", machine.address);
     let aggregator = TestProcess::start_aggregator(&["--targets", &targets, "--name", "127.0.0.1"]);
     let front = certificates.serve_tls(aggregator.served_address());
+    let empty = certificates.file_path("empty");
+    fs::create_dir(&empty).unwrap();
     let ask = |ca_file: &str| {
         let mut command = Command::new(program_path("gaunt"));
         command.args(["snapshot", "--aggregator", &format!("https://{front}"), "--ask", "nodes"]);
+        command.env("SSL_CERT_DIR", &empty);
         let output = command.env("SSL_CERT_FILE", certificates.file_path(ca_file)).run_to_end();
         let text =
             String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
@@ -165,6 +168,7 @@ fn aggregator_is_queried_over_tls_with_a_trusted_ca_only() {
     let brief = ["snapshot", "--targets", &targets, "--period", "200ms", "--watch", "600ms"];
     wait_for("the node is read in plaintext", || {
         let mut command = Command::new(program_path("gaunt"));
+        command.env("SSL_CERT_DIR", &empty);
         command.args(brief).env("SSL_CERT_FILE", certificates.file_path("none.pem"));
         String::from_utf8_lossy(&command.run_to_end().stdout).contains("1 live").then_some(())
     });

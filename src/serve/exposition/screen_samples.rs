@@ -16,7 +16,9 @@ pub(super) async fn fill_screens(
     mut step: StoreStep,
     source: &AnswerSource,
 ) -> Result<StoreStep, JoinError> {
-    let AnswerSource::Engine(engine) = source else { return Ok(step) };
+    let (AnswerSource::Engine(engine) | AnswerSource::EngineWithPast(engine, _)) = source else {
+        return Ok(step);
+    };
     let mut next = Some(0);
     while let Some(from) = next
         && let Ok(values) = engine.history_readings(from).await

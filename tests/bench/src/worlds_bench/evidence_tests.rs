@@ -51,7 +51,7 @@ fn evidence_of_quiet_networks_passes_its_limits() {
     check_evidence(&[
         ("ib_tree", 20_005),
         ("roce_quiet", 10_001),
-        ("roce_loud", 200_000),
+        ("roce_loud", 20_001),
         ("other_ports", 30_005),
         ("device_names", 60_002),
         ("slow_cadence", 50_006),
