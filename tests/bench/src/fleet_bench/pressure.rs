@@ -33,6 +33,9 @@ const REPORTED: usize = 1;
 /// Time between two looks at the ages of all targets, whose answer is large.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
+/// Periods without a page after which a target is old.
+const OLD_PERIODS: f64 = 3.0;
+
 /// Options of `pressure`.
 #[derive(Args, Clone, Debug)]
 #[group(id = "pressure")]
@@ -51,7 +54,8 @@ struct PressureFigures {
     cores: f64,
     /// Pages taken / pages due.
     taken_share: f64,
-    /// Pages that were neither taken nor reported as skipped or failed, per million due.
+    /// Targets that are shown as live although nothing was read of them for three periods, while gaunt does not say that it
+    /// is behind: per million looks at a target.
     unsaid_per_million: f64,
     freshness_median: f64,
     freshness_p99: f64,
@@ -145,16 +149,13 @@ struct PressureCounters {
     at: Instant,
     cpu: CpuUsage,
     taken: f64,
-    unsaid: f64,
 }
 
 impl PressureCounters {
     fn read_now(gaunt: &BenchProcess, answer: &Value) -> anyhow::Result<Self> {
-        let lines = answer["targets"].as_array().context("no targets")?;
-        let unsaid = lines.iter().map(|line| line["missed"].as_f64().unwrap_or_default()).sum();
         let taken = answer["totals"]["scrapes"]["ok"].as_f64().unwrap_or_default();
         ensure!(total_of(answer, "samples") > 0.0, "no sample was taken");
-        Ok(Self { at: Instant::now(), cpu: gaunt.read_cpu_usage()?, taken, unsaid })
+        Ok(Self { at: Instant::now(), cpu: gaunt.read_cpu_usage()?, taken })
     }
 }
 
@@ -166,17 +167,21 @@ fn observe(
     period: u64,
 ) -> anyhow::Result<PressureFigures> {
     let before = PressureCounters::read_now(gaunt, &fetch_targets(client)?)?;
-    let (mut waits, mut ages, mut behind_said) = (Vec::new(), Vec::new(), false);
+    let (mut waits, mut ages, mut behind_said, mut unsaid) = (Vec::new(), Vec::new(), false, 0);
     let (end, mut look) = (before.at + span, before.at);
     while Instant::now() < end {
         let (time, body) = client.get("/api/gaunt/v1/overview", PLAIN)?;
         waits.push(time.as_secs_f64() * 1e3);
         let overview: Value = serde_json::from_slice(body)?;
         let mut findings = overview["findings"].as_array().into_iter().flatten();
-        behind_said |= findings.any(|finding| finding["kind"] == "aggregator_late");
+        let is_behind = findings.any(|finding| finding["kind"] == "aggregator_late");
+        behind_said |= is_behind;
         if Instant::now() >= look {
             look += LOOK_EVERY;
-            ages.extend(ages_of(&fetch_targets(client)?));
+            let seen = live_ages(&fetch_targets(client)?);
+            let old = seen.iter().filter(|age| **age > OLD_PERIODS * period as f64).count();
+            unsaid += if is_behind { 0 } else { old };
+            ages.extend(seen);
         }
         thread::sleep(PAUSE);
     }
@@ -187,7 +192,7 @@ fn observe(
         competitors,
         cores: after.cpu.percent_since(before.cpu, seconds).total_percent() / 100.0,
         taken_share: (after.taken - before.taken) / due,
-        unsaid_per_million: (after.unsaid - before.unsaid) / due * 1e6,
+        unsaid_per_million: unsaid as f64 / ages.len().max(1) as f64 * 1e6,
         freshness_median: percentile_of(&mut ages, 50),
         freshness_p99: percentile_of(&mut ages, 99),
         heatmap_p99: percentile_of(&mut waits, 99),
@@ -195,9 +200,10 @@ fn observe(
     })
 }
 
-/// Returns the seconds since the last page of each target.
-fn ages_of(answer: &Value) -> Vec<f64> {
+/// Returns the seconds since the last page of each target that is shown as live.
+fn live_ages(answer: &Value) -> Vec<f64> {
     let now = answer["at"].as_f64().unwrap_or_default();
     let lines = answer["targets"].as_array().into_iter().flatten();
-    lines.filter_map(|line| Some((now - line["last_success"].as_f64()?).max(0.0) / 1e3)).collect()
+    let live = lines.filter(|line| line["state"] == "live");
+    live.filter_map(|line| Some((now - line["last_success"].as_f64()?).max(0.0) / 1e3)).collect()
 }
