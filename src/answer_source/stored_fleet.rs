@@ -1,7 +1,6 @@
 //! Stored fleet: the verdicts of one instant, read back from a store, and the answers that they give.
 
 use std::{
-    cmp::Ordering,
     collections::{BTreeMap, HashMap},
     sync::Arc,
     time::Duration,
@@ -177,7 +176,7 @@ impl StoredFleet {
     pub(super) fn finding_list(&self) -> FindingList {
         let mut findings: Vec<Finding> = self.findings.values().cloned().collect();
         findings.sort_by(|left, right| {
-            let by_cost = right.lost_gpus.partial_cmp(&left.lost_gpus).unwrap_or(Ordering::Equal);
+            let by_cost = right.lost_gpus.total_cmp(&left.lost_gpus);
             right.severity.cmp(&left.severity).then(by_cost).then(left.id.cmp(&right.id))
         });
         let total = findings.len() as u32;
@@ -188,12 +187,7 @@ impl StoredFleet {
     /// The nodes, worst first.
     pub(super) fn node_list(&self) -> NodeList {
         let findings = self.finding_list();
-        let mut worst: HashMap<&str, FindingKind> = HashMap::new();
-        for finding in &findings.findings {
-            if let Some(node) = &finding.entity.node {
-                worst.entry(node.as_str()).or_insert(finding.kind);
-            }
-        }
+        let worst = worst_kinds(&findings, |entity| entity.node.as_ref());
         let line = |(name, node): (&SanitizedText, &StoredNode)| {
             let is_silent = |state: &GpuState| matches!(state, GpuState::Stale | GpuState::Unknown);
             let is_stale = !node.gpus.is_empty() && node.gpus.iter().all(is_silent);
@@ -212,7 +206,7 @@ impl StoredFleet {
         };
         let mut nodes: Vec<NodeLine> = self.nodes.iter().map(line).collect();
         nodes.sort_by(|left, right| {
-            let by_loss = right.lost_gpus.partial_cmp(&left.lost_gpus).unwrap_or(Ordering::Equal);
+            let by_loss = right.lost_gpus.total_cmp(&left.lost_gpus);
             let by_finding = right.finding.is_some().cmp(&left.finding.is_some());
             by_loss.then(by_finding).then_with(|| natural_order(&left.node, &right.node))
         });
@@ -223,12 +217,7 @@ impl StoredFleet {
     /// The jobs, by lost GPUs.
     pub(super) fn job_lines(&self) -> Vec<JobLine> {
         let findings = self.finding_list();
-        let mut worst: HashMap<&str, FindingKind> = HashMap::new();
-        for finding in &findings.findings {
-            if let Some(job) = &finding.entity.job {
-                worst.entry(job.as_str()).or_insert(finding.kind);
-            }
-        }
+        let worst = worst_kinds(&findings, |entity| entity.job.as_ref());
         let held = self.jobs.iter().filter(|(name, _)| *name != gaunt_api::gpu_time::NOBODY);
         let line = |(name, job): (&SanitizedText, &StoredJob)| {
             let silent = [GpuState::Stale, GpuState::Unknown];
@@ -239,7 +228,7 @@ impl StoredFleet {
         };
         let mut lines: Vec<JobLine> = held.map(line).collect();
         lines.sort_by(|left, right| {
-            let by_loss = right.lost.partial_cmp(&left.lost).unwrap_or(Ordering::Equal);
+            let by_loss = right.lost.total_cmp(&left.lost);
             by_loss.then_with(|| natural_order(&left.job, &right.job))
         });
         lines
@@ -341,6 +330,20 @@ impl StoredFleet {
             history_step_ms: step.as_millis() as u64,
         }
     }
+}
+
+/// The kind of the first finding about each entity of a list, by name.
+fn worst_kinds(
+    list: &FindingList,
+    name: impl Fn(&Entity) -> Option<&SanitizedText>,
+) -> HashMap<&str, FindingKind> {
+    let mut worst = HashMap::new();
+    for finding in &list.findings {
+        if let Some(name) = name(&finding.entity) {
+            worst.entry(name.as_str()).or_insert(finding.kind);
+        }
+    }
+    worst
 }
 
 /// The states that occur, in their order.
