@@ -444,7 +444,7 @@ impl Cluster {
 
 /// Whether devices of this class are part of the topology.
 const fn is_in_topology(class: DeviceClass) -> bool {
-    matches!(class, DeviceClass::Node | DeviceClass::Port | DeviceClass::Gpu)
+    matches!(class, DeviceClass::Node | DeviceClass::Port | DeviceClass::Gpu | DeviceClass::Nvlink)
 }
 
 /// Whether the selection differs from before for devices that are part of the topology: devices appear or disappear.
