@@ -1,8 +1,8 @@
-//! A rack that is cut off: one finding for it instead of one for each of its nodes.
+//! A rack that is cut off, or gaunt itself: one finding instead of one for each of its nodes.
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{Entity, Finding, FindingKind, SanitizedText, Severity, UnixMs};
+use gaunt_schema::{Entity, EntityKind, Finding, FindingKind, SanitizedText, Severity, UnixMs};
 
 use super::{
     JudgeState,
@@ -14,9 +14,12 @@ use gaunt_cluster::{Cluster, Node};
 /// The least nodes of a rack that is reported as one: two nodes may fail together by chance.
 const LEAST_NODES: usize = 3;
 
-/// Seconds for which a node waits for the other nodes of its rack that fail too and are not reported yet: their next
-/// attempts decide.
+/// The least seconds for which a node waits for the other nodes of its rack that fail too and are not reported yet: their
+/// next attempts decide.
 const WAIT_SECONDS: f64 = 30.0;
+
+/// The share of all nodes from which gaunt itself is cut off: the others are on its side.
+const CUT_OFF_SHARE: f64 = 0.9;
 
 /// The most nodes whose evidence the finding of a rack has.
 const MAX_EVIDENCE: usize = 8;
@@ -41,6 +44,9 @@ pub(super) fn add_nodes_or_racks(
             Some(name) => _ = silent.insert(name, finding),
             None => outcome.findings.push(finding),
         }
+    }
+    if is_cut_off(judge, cluster, &mut silent, outcome) {
+        return;
     }
     for (rack, members) in cluster.topology().nodes_by_rack() {
         if silent.is_empty() {
@@ -67,17 +73,68 @@ pub(super) fn add_nodes_or_racks(
         let undecided = members.iter().any(|node| is_undecided(judge, cluster, node));
         if undecided && !is_open {
             for node in members {
-                let waits = |finding: &Finding| {
-                    let seconds = cluster.now().duration_since(finding.since).as_secs_f64();
-                    seconds < WAIT_SECONDS && judge.tracker.open_one(&finding.id).is_none()
-                };
-                if silent.get(&node.name).is_some_and(waits) {
+                if silent.get(&node.name).is_some_and(|found| waits(judge, cluster, found)) {
                     silent.remove(&node.name);
                 }
             }
         }
     }
     outcome.findings.extend(silent.into_values());
+}
+
+/// Whether no node answers, or nearly none, so that gaunt itself is cut off; then one finding says so, until half of the
+/// nodes answer again. Nothing is known of the nodes meanwhile: it pages nobody.
+fn is_cut_off(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    silent: &mut BTreeMap<SanitizedText, Finding>,
+    outcome: &mut DetectorOutcome,
+) -> bool {
+    let entity = Entity::new(EntityKind::Aggregator);
+    let id = Finding::build_id(FindingKind::TargetDown, &entity);
+    let is_open = judge.tracker.open_one(&id).is_some();
+    if silent.is_empty() {
+        return false;
+    }
+    let nodes = || cluster.sorted_nodes().map(|(_, node)| node).filter(|it| !it.sources.is_empty());
+    let all = nodes().count();
+    let down = nodes().filter(|node| silent.contains_key(&node.name)).count();
+    let least = if is_open { all / 2 + 1 } else { (all as f64 * CUT_OFF_SHARE).ceil() as usize };
+    if all < LEAST_NODES || down < least {
+        let undecided = nodes().filter(|node| is_undecided(judge, cluster, node)).count();
+        if all >= LEAST_NODES && down + undecided >= least {
+            silent.retain(|_, found| !waits(judge, cluster, found));
+        }
+        return false;
+    }
+    let found: Vec<Finding> = std::mem::take(silent).into_values().collect();
+    for node in &found {
+        outcome.supersede_open(&judge.tracker, &node.id, &format!("explained by {id}"));
+    }
+    let since = found.iter().map(|node| node.since).min().unwrap_or(UnixMs(0));
+    let first = found.first().map(|node| node.summary.clone()).unwrap_or_default();
+    outcome.findings.push(Finding {
+        since,
+        confidence: CERTAIN,
+        summary: format!(
+            "gaunt is cut off: {down} of {} do not answer since {}. {first}",
+            format_count(all, "node"),
+            format_time_of_day(since)
+        ),
+        next: "Check the network of the machine that gaunt runs on; the state of the nodes is unknown.".to_owned(),
+        evidence: found.iter().take(MAX_EVIDENCE).flat_map(|node| node.evidence.clone()).collect(),
+        ..Finding::new(FindingKind::TargetDown, Severity::Warning, entity)
+    });
+    true
+}
+
+/// Whether a node that was not reported yet waits for others that may be down for the same reason: until these would have
+/// failed as often.
+fn waits(judge: &JudgeState, cluster: &Cluster, found: &Finding) -> bool {
+    let attempts = f64::from(judge.limits.target_failures.max(1)) + 1.0;
+    let decided = WAIT_SECONDS.max(cluster.scrape_period().as_secs_f64() * attempts);
+    let seconds = cluster.now().duration_since(found.since).as_secs_f64();
+    seconds < decided && judge.tracker.open_one(&found.id).is_none()
 }
 
 /// Whether all targets of a node fail, and their next attempts decide whether it is down.

@@ -360,9 +360,11 @@ fn port_with_many_senders_is_an_incast_and_its_senders_are_victims() {
     assert_eq!(fixture.cluster.row_count(DeviceClass::Port), 4);
 }
 
-/// Nodes of a rack of four, and one more node in another rack.
+/// Nodes of a rack of four, and two more nodes in another rack.
+const RACK_NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "far", "near"];
+
 fn rack_fixture() -> TargetFixture {
-    let nodes = ["n1", "n2", "n3", "n4", "far"];
+    let nodes = RACK_NODES;
     let targets: Vec<_> = nodes.iter().map(|name| (*name, Dialect::Gaunt)).collect();
     let mut fixture = TargetFixture::new(&targets);
     let mut topology = SourceTopology::new("site.toml".into(), TopologyOrigin::Declared);
@@ -370,7 +372,7 @@ fn rack_fixture() -> TargetFixture {
         .into_iter()
         .map(|name| gaunt_schema::NodeLocation {
             node: name.into(),
-            rack: Some(if name == "far" { "r2" } else { "r1" }.into()),
+            rack: Some(if name.starts_with('n') && name != "near" { "r1" } else { "r2" }.into()),
             ..gaunt_schema::NodeLocation::default()
         })
         .collect();
@@ -382,7 +384,7 @@ fn rack_fixture() -> TargetFixture {
 fn run_cut_off(fixture: &mut TargetFixture, cut: &[u32]) -> Vec<String> {
     fixture.second += 1;
     let at = UnixMs(fixture.second * 1_000);
-    for (node, name) in (0..).zip(["n1", "n2", "n3", "n4", "far"]) {
+    for (node, name) in (0..).zip(RACK_NODES) {
         let mut report = Report { node: Some(name.into()), ..Report::default() };
         let device = report.ensure_device(Device::new_gpu(0));
         report.push(device, gpu::UTILIZATION, Reading::of(1.0));
@@ -423,6 +425,38 @@ fn rack_that_is_cut_off_is_one_finding() {
     for _ in 0..3 {
         assert_eq!(run_cut_off(&mut fixture, &[1, 2, 3]), ["target_down/r1"]);
     }
+    for _ in 0..10 {
+        run_cut_off(&mut fixture, &[]);
+    }
+    assert_eq!(run_cut_off(&mut fixture, &[]), [""; 0]);
+}
+
+#[test]
+fn gaunt_that_reaches_no_node_is_one_warning_about_itself() {
+    let mut fixture = rack_fixture();
+    for _ in 0..10 {
+        run_cut_off(&mut fixture, &[]);
+    }
+    // Their attempts fail one after the other.
+    for cut in [&[0, 1][..], &[0, 1, 2, 3, 4, 5], &[0, 1, 2, 3, 4, 5]] {
+        let open = run_cut_off(&mut fixture, cut);
+        assert!(open.iter().all(|id| id == "target_down"), "{open:?}");
+    }
+    let open = fixture.judge.open_findings();
+    assert_eq!((open.len(), open[0].severity), (1, Severity::Warning));
+    assert!(open[0].summary.starts_with("gaunt is cut off: 6 of 6 nodes do not answer since "));
+    for _ in 0..300 {
+        assert_eq!(run_cut_off(&mut fixture, &[0, 1, 2, 3, 4, 5]), ["target_down"]);
+    }
+    assert_eq!(fixture.judge.open_findings()[0].severity, Severity::Warning, "it pages nobody");
+    // Three nodes are back: the others are findings of their own.
+    for _ in 0..10 {
+        run_cut_off(&mut fixture, &[3, 4, 5]);
+    }
+    let expected = ["target_down/far", "target_down/n4", "target_down/near"];
+    let mut open = run_cut_off(&mut fixture, &[3, 4, 5]);
+    open.sort();
+    assert_eq!(open, expected);
     for _ in 0..10 {
         run_cut_off(&mut fixture, &[]);
     }
