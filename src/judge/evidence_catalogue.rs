@@ -10,7 +10,7 @@ use gaunt_schema::{
 };
 
 use super::{
-    gpu_errors::UNCORRECTED_ERRORS,
+    gpu_errors::MEMORY_ERRORS,
     port_counters::{LINK_ERRORS, RETRANSMITS},
 };
 
@@ -242,6 +242,9 @@ evidence_rows! {
     Utilization: "utilization", Ratio, own(&[gpu::UTILIZATION]);
     SmActivity: "SM activity", Ratio, own(&[gpu::SM_ACTIVE]);
     TensorActivity: "tensor activity", Ratio, own(&[gpu::TENSOR_ACTIVE]);
+    PeerActivity: "tensor activity / peer median", Ratio,
+        own(&[gpu::TENSOR_ACTIVE]).limit("uneven_times");
+    LingeringGpu: "SM activity / job median", Ratio, own(&[gpu::SM_ACTIVE, gpu::TENSOR_ACTIVE]);
     DramActivity: "DRAM activity", Ratio, own(&[gpu::DRAM_ACTIVE]);
     Power: "power / power limit", Ratio,
         own(&[gpu::POWER, gpu::POWER_LIMIT]).limit("power_waiting_ratio").below();
@@ -259,7 +262,7 @@ evidence_rows! {
     GpuPresent: "GPU present (NVML)", Count, own(&[gpu::PRESENT]).below();
     Xid: "XID", Count, own(&[gpu_parts::XID_ERRORS]).fact();
     EccErrorAge: "time since an uncorrectable ECC error", Seconds,
-        own(UNCORRECTED_ERRORS).fact();
+        own(MEMORY_ERRORS).fact();
     RowRemapFailed: "row remapping failed", Count, own(&[gpu_health::REMAP_FAILED]).fact();
     PcieReplays: "PCIe replays per second", Count,
         own(&[gpu_health::PCIE_REPLAYS]).series_limit("errors_per_second");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use gaunt_schema::{
     DeviceClass, MetricId, SanitizedText, Severity, UnixMs,
     catalogue::{gpu, gpu_health, gpu_parts, hardware},
-    xid::{describe_xid, is_nvlink_cause, is_nvlink_consequence},
+    xid::{describe_xid, is_contained_memory_error, is_nvlink_cause, is_nvlink_consequence},
 };
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +13,19 @@ use super::{Thresholds, sample_interval::SampleInterval};
 use gaunt_cluster::{Cluster, Node};
 
 /// Counters of uncorrectable memory errors: NVIDIA's, and AMD's, which covers all blocks of the GPU (RAS).
-pub(super) const UNCORRECTED_ERRORS: &[MetricId] =
-    &[gpu_health::ECC_UNCORRECTED_VOLATILE, hardware::GPU_RAS_UNCORRECTED];
+pub(super) const UNCORRECTED_ERRORS: &[MetricId] = &[
+    gpu_health::ECC_UNCORRECTED_VOLATILE,
+    hardware::GPU_RAS_UNCORRECTED,
+    gpu_health::REMAPPED_UNCORRECTED,
+];
+
+/// The same, and XIDs, of which one is such an error.
+pub(super) const MEMORY_ERRORS: &[MetricId] = &[
+    gpu_health::ECC_UNCORRECTED_VOLATILE,
+    hardware::GPU_RAS_UNCORRECTED,
+    gpu_health::REMAPPED_UNCORRECTED,
+    gpu_parts::XID_ERRORS,
+];
 
 /// The reported errors, by row of the GPU.
 #[derive(Debug, Default)]
@@ -240,13 +251,21 @@ impl GpuErrorTracker {
         }
         let Some(entry) = cluster.device_at(DeviceClass::Xid, row) else { return };
         let code = entry.device.key.get(1).and_then(|code| code.parse().ok()).map(describe_xid);
-        let Some(code) = code.filter(|xid| xid.severity == Severity::Critical) else { return };
+        let Some(code) = code else { return };
+        let is_contained = is_contained_memory_error(code.code);
+        if code.severity != Severity::Critical && !is_contained {
+            return;
+        }
         let board = node.device_rows(DeviceClass::Gpu).iter().find(|row| {
             let board = cluster.device_at(DeviceClass::Gpu, **row);
             board.is_some_and(|board| board.device.key.first() == entry.device.key.first())
         });
         let Some(board) = board else { return };
         let broken = self.broken.entry(*board).or_default();
+        if is_contained {
+            broken.memory = Some(at);
+            return;
+        }
         let is_known = |(known, since): (u32, UnixMs)| {
             is_nvlink_cause(known)
                 && is_nvlink_consequence(code.code)

@@ -400,6 +400,11 @@ impl GpuAverages {
         }
     }
 
+    /// Returns the SM activity and the tensor activity.
+    pub(super) fn pipe_activity(&self, now: UnixMs, gap: Duration) -> (Option<f64>, Option<f64>) {
+        (self.sm.value_at(now, gap), self.tensor.value_at(now, gap))
+    }
+
     /// Returns the average clock, also some time after its last sample.
     pub(super) fn clock_hertz(&self, now: UnixMs, limits: &Thresholds) -> Option<f64> {
         self.clock_hertz.value_at(now, Duration::from_secs_f64(limits.clock_stands_seconds))

@@ -11,6 +11,7 @@ use super::{
     gpu_tracker::{self, GpuTracker},
     host_averages::HostAverages,
     inferred_groups::infer_groups,
+    lingering_gpus::list_lingering,
     peer_clocks::{PeerClocks, model_of},
     pending_finding::{MAX_VICTIMS, format_count},
     robust_stats::{RobustStats, median},
@@ -61,6 +62,8 @@ pub(super) struct JobGroup {
     pub(super) may_pause: bool,
     /// Its GPUs that busy-wait in a collective; kept because each slow GPU reports the count.
     waiting: usize,
+    /// Its GPUs that take longer than the others for the same work, and how many times as long.
+    pub(super) lingering: Vec<(u32, f64)>,
     /// The clocks of its busy GPUs, by model and role.
     pub(super) peers: PeerClocks,
 }
@@ -275,6 +278,7 @@ impl JobGroup {
             job,
             first_node: first,
             interval: SampleInterval::of_nodes(cluster, &nodes),
+            lingering: list_lingering(trackers, &gpus, now, gap),
             gpus,
             nodes,
             utilization,

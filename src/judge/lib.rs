@@ -57,6 +57,7 @@ mod judge_state;
 mod lagging_ranks;
 mod late_rank_evidence;
 mod late_ranks;
+mod lingering_gpus;
 mod link_averages;
 mod link_quality;
 mod loaded_ports;

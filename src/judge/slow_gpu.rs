@@ -9,6 +9,7 @@ use super::{
     clock_decline::declined_clock,
     evidence_sum::LevelEvidence,
     finding_lifecycle::DetectorOutcome,
+    gpu_signals::GpuSignals,
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_count},
     robust_stats::{RobustStats, median},
@@ -73,6 +74,38 @@ fn falls_with_others(judge: &JudgeState, cluster: &Cluster, row: u32, group: &Jo
     others.is_some_and(|others| others > judge.limits.as_ever_ratio && others * 2.0 > own)
 }
 
+/// Boards that do the same work differ by up to ten kelvin with their place in the air: so much more is no such
+/// difference.
+const HOTTER_KELVIN: f64 = 15.0;
+
+/// The GPUs of a job on other nodes, or the other ones of its node if it has only that.
+fn list_peers(cluster: &Cluster, row: u32, group: &JobGroup) -> Vec<u32> {
+    let node_of = |row: u32| Some(cluster.device_at(DeviceClass::Gpu, row)?.node);
+    let is_peer =
+        |other: &u32| *other != row && (group.nodes.len() == 1 || node_of(*other) != node_of(row));
+    group.gpus.iter().copied().filter(is_peer).collect()
+}
+
+/// Returns the activity of a GPU, as a multiple of its peers', if they wait for it: it computes for a larger share of the
+/// time and draws less power than most of them. One with more work than they have draws more.
+fn awaited_activity(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    own: &GpuSignals,
+    peers: &[u32],
+) -> Option<f64> {
+    let limits = &judge.limits;
+    let signals = |row: &u32| {
+        let averages = &judge.gpus.get(*row as usize)?.averages;
+        Some(averages.signals_at(cluster.now(), cluster.freshness_window(), limits))
+    };
+    let peers: Vec<GpuSignals> = peers.iter().filter_map(signals).collect();
+    let usual = |of: fn(&GpuSignals) -> Option<f64>| median(peers.iter().filter_map(of));
+    let draws_less = own.power? < usual(|peer| peer.power)?;
+    let activity = own.tensor? / usual(|peer| peer.tensor).filter(|usual| *usual > 0.0)?;
+    (draws_less && activity >= limits.uneven_times).then_some(activity)
+}
+
 /// Whether a GPU's clock is far below that of most other GPUs of its node.
 fn differs_from_node(judge: &JudgeState, cluster: &Cluster, row: u32, clock: f64) -> bool {
     let limits = &judge.limits;
@@ -115,6 +148,12 @@ struct SlowGpu<'a> {
     /// Share of the time in which a thermal or HW slowdown holds the clock down.
     throttled: Option<f64>,
     temperature: Option<f64>,
+    /// The temperature from which it is hotter than its peers, if it is, is below their clock and reports no reason.
+    hotter_than: Option<f64>,
+    /// Its activity / median of its peers, which wait for it, if its clock did not fall.
+    awaited: Option<f64>,
+    /// Its SM activity / median of its job, if it takes so much longer for the same work.
+    lingers: Option<f64>,
     /// SM clock / peer median.
     clock: f64,
     peers: Option<RobustStats>,
@@ -143,19 +182,31 @@ impl<'a> SlowGpu<'a> {
             [signals.hw_slowdown, signals.sw_thermal].into_iter().flatten().reduce(f64::max);
         let clock = tracker.averages.clock_hertz(now, limits)?;
         let is_throttled = throttled.is_some_and(|throttled| throttled >= limits.clock_event_ratio);
+        let temperature = cluster.current_value(gpu::TEMPERATURE, row);
         let group = judge.job_groups.of(row);
         let peer_clocks = judge.job_groups.clocks_of_peers(&judge.gpus, cluster, limits, row);
         // A waiting GPU has a higher clock than a computing one: the lower quartile computes.
         let baseline = tracker.averages.lowest_clock();
-        let is_below = peer_clocks.is_some_and(|peer_clocks| {
+        let is_outlier = peer_clocks.is_some_and(|peer_clocks| {
             clock < peer_clocks.lower_quartile * limits.slow_clock_ratio
                 && peer_clocks.robust_score(clock, limits.peer_floor_ratio) < -limits.peer_score
-                && match baseline {
-                    Some(baseline) => clock < baseline * (1.0 - limits.drift_slack_ratio),
-                    // Without a past, a node whose GPUs are all alike is slower by design.
-                    None => differs_from_node(judge, cluster, row, clock),
-                }
         });
+        let peers = group.filter(|_| is_outlier).map(|group| list_peers(cluster, row, group));
+        let hotter_than = peers.as_ref().filter(|_| throttled.is_none()).and_then(|peers| {
+            let of_peer = |peer: &u32| cluster.current_value(gpu::TEMPERATURE, *peer);
+            let usual = median(peers.iter().filter_map(of_peer))? + HOTTER_KELVIN;
+            Some(usual).filter(|usual| temperature >= Some(*usual))
+        });
+        let awaited = peers.and_then(|peers| awaited_activity(judge, cluster, &signals, &peers));
+        let has_fallen = baseline.map(|lowest| clock < lowest * (1.0 - limits.drift_slack_ratio));
+        let is_below = is_outlier
+            && (has_fallen == Some(true)
+                || awaited.is_some()
+                // Without a past, a node whose GPUs are all alike is slower by design, unless it is hot.
+                || has_fallen.is_none()
+                    && (hotter_than.is_some() || differs_from_node(judge, cluster, row, clock)));
+        // It may always have been so, and by design: then it is no page.
+        let awaited = awaited.filter(|_| is_below && has_fallen != Some(true));
         let fallen_below =
             baseline.map(|lowest| lowest * (1.0 - limits.drift_slack_ratio)).filter(|least| {
                 !is_below && clock < *least && is_clearly_slower(judge, cluster, row, group)
@@ -169,14 +220,17 @@ impl<'a> SlowGpu<'a> {
         } else {
             Self::declined_clock(judge, cluster, row, group)
         };
-        if !is_throttled && !is_below && declined.is_none() {
+        let lingers = group.filter(|_| !is_throttled && !is_below).and_then(|group| {
+            let own = group.lingering.iter().find(|(lingering, _)| *lingering == row);
+            own.map(|(_, times)| *times)
+        });
+        if !is_throttled && !is_below && declined.is_none() && lingers.is_none() {
             return None;
         }
         let entry = cluster.device_at(DeviceClass::Gpu, row)?;
         let name = &cluster.node_by_id(entry.node)?.name;
         let entity =
             Entity::new_gpu(name, entry.device.key.first().unwrap_or(&SanitizedText::default()));
-        let temperature = cluster.current_value(gpu::TEMPERATURE, row);
         Some(Self {
             entity,
             node: entry.node,
@@ -184,6 +238,9 @@ impl<'a> SlowGpu<'a> {
             group,
             throttled,
             temperature,
+            hotter_than: hotter_than.filter(|_| is_below),
+            awaited,
+            lingers,
             clock,
             peers: peer_clocks,
             is_throttled,
@@ -221,22 +278,26 @@ impl<'a> SlowGpu<'a> {
         let limits = &judge.limits;
         let slowed = self.group.and_then(|group| group.confirmed_slowdown(limits.slowed_ratio));
         let waits = self.group.map_or(0, JobGroup::waiting_gpus);
+        let is_throttled = self.is_throttled || self.hotter_than.is_some();
         let kind =
-            if self.is_throttled { FindingKind::Throttled } else { FindingKind::ComputeStraggler };
-        let kinds = usize::from(self.is_throttled)
-            + usize::from(self.is_below)
-            + usize::from(slowed.is_some());
-        // A small decline is a warning, and does not page.
-        let kinds = if self.declined.is_some() { 1 } else { kinds };
+            if is_throttled { FindingKind::Throttled } else { FindingKind::ComputeStraggler };
+        let kinds =
+            usize::from(is_throttled) + usize::from(self.is_below) + usize::from(slowed.is_some());
+        // A small decline is a warning, and does not page. So is a clock that may be as low by design.
+        let is_certain =
+            self.declined.is_none() && self.awaited.is_none() && self.lingers.is_none();
+        let kinds = if is_certain { kinds } else { 1 };
         // Thermal throttling is reported; a clock is compared, and an exporter may report it only now and then.
         let samples =
             if self.is_throttled { 0.0 } else { self.interval.two_sample_seconds(limits) };
-        let next = if self.is_throttled { COOL } else { EXCHANGE };
+        let next = if is_throttled { COOL } else { EXCHANGE };
         let summary = self.render_summary(waits);
         let group = self.group;
         PendingFinding::of(kind, self.entity.clone(), kinds, true)
             .with_hold_seconds(if self.fallen_below.is_some() {
                 0.0
+            } else if self.lingers.is_some() {
+                limits.unexplained_seconds.max(samples)
             } else {
                 limits.slow_gpu_seconds.max(samples)
             })
@@ -258,7 +319,7 @@ impl<'a> SlowGpu<'a> {
         limits: &Thresholds,
         slowed: Option<f64>,
         waits: usize,
-    ) -> [EvidenceItem; 7] {
+    ) -> [EvidenceItem; 9] {
         [
             EvidenceRow::Slowdown
                 .to_evidence(self.throttled, Some(limits.clock_event_ratio))
@@ -287,8 +348,12 @@ impl<'a> SlowGpu<'a> {
                     format!("baseline {baseline:.2}; limit: from its past")
                 })),
             EvidenceRow::WaitingGpus.to_evidence((waits > 0).then_some(waits as f64), None),
-            EvidenceRow::Temperature.to_evidence(self.temperature, None),
+            EvidenceRow::Temperature
+                .to_evidence(self.temperature, self.hotter_than)
+                .with_note(self.hotter_than.map_or("", |_| "limit: from its peers")),
             EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
+            EvidenceRow::LingeringGpu.to_evidence(self.lingers, None),
+            EvidenceRow::PeerActivity.to_evidence(self.awaited, Some(limits.uneven_times)),
         ]
     }
 
@@ -298,6 +363,19 @@ impl<'a> SlowGpu<'a> {
             ratio.map(|ratio| format!("SM clock {ratio:.2} × peer median, ")).unwrap_or_default();
         let mut summary = if self.is_throttled {
             format!("{} is throttled: {below}thermal or HW slowdown", self.entity)
+        } else if self.hotter_than.is_some() {
+            let hot = self.temperature.unwrap_or_default();
+            format!("{} is throttled: {below}{hot:.0} °C, far hotter than its peers", self.entity)
+        } else if let Some(activity) = self.awaited {
+            format!(
+                "{} is a straggler: {below}its activity {activity:.2} × theirs, which wait for it",
+                self.entity
+            )
+        } else if let Some(times) = self.lingers {
+            format!(
+                "{} is a straggler: it computes {times:.1} times as long as the others of its job for the same work",
+                self.entity
+            )
         } else if let Some((now, baseline)) = self.declined {
             format!(
                 "{} is a straggler: SM clock fell to {now:.2} × peer median, baseline {baseline:.2}",

@@ -105,6 +105,14 @@ pub const XIDS: &[XidEntry] = &[
     table_row(158, Severity::Critical, "GPU fatal timeout", REBOOT),
 ];
 
+/// The XID of an uncorrectable memory error that ended one program and left the GPU working.
+const CONTAINED_MEMORY_ERROR: u32 = 94;
+
+/// Whether the XID says that a memory error was uncorrectable and that the GPU works on.
+pub fn is_contained_memory_error(code: u32) -> bool {
+    code == CONTAINED_MEMORY_ERROR
+}
+
 /// XIDs of a GPU whose own NVLink failed.
 const NVLINK_CAUSES: [u32; 2] = [149, 150];
 

@@ -209,3 +209,13 @@ fn cause_that_is_read_late_replaces_the_finding_about_its_peer() {
     fixture.run(20, |second, node| xid_page(second, node, &xids));
     assert_eq!(fixture.open_ids(), ["gpu_failed/gpu003/0"]);
 }
+
+#[test]
+fn contained_memory_error_is_a_warning_about_its_gpu() {
+    let mut fixture = three_nodes();
+    fixture.run(30, |second, node| xid_page(second, node, &[(1, 2, 94, 12), (0, 0, 63, 12)]));
+    assert_eq!(fixture.open_ids(), ["gpu_failed/gpu002/2"]);
+    let finding = fixture.judge.open_findings()[0];
+    assert_eq!(finding.severity, Severity::Warning);
+    assert!(finding.summary.contains("uncorrectable ECC errors"), "{}", finding.summary);
+}

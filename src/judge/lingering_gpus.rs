@@ -1,0 +1,51 @@
+//! Lingering GPUs: they compute for longer than the others of their job and get no more done. Nothing else may show that a
+//! GPU is slow: its clock is that of the others.
+
+use std::time::Duration;
+
+use gaunt_schema::UnixMs;
+
+use super::{gpu_tracker::GpuTracker, robust_stats::median};
+
+/// The SM activity from which a GPU may linger, as a multiple of the median of its job: ranks of one job differ by a few
+/// per cent, and the waiting of the others is at most a third of theirs.
+const LINGERS_TIMES: f64 = 1.25;
+
+/// A GPU with so much more tensor activity than the median has more work than the others.
+const SAME_WORK_TIMES: f64 = 1.1;
+
+/// The share of a job's GPUs that may linger: more of them are a stage with more work.
+const MOST_SHARE: usize = 16;
+
+/// The least GPUs of a job of which one can stand out.
+const LEAST_GPUS: usize = 4;
+
+/// Returns the lingering GPUs of a job by row, and the SM activity of each as a multiple of the median; none if so many
+/// linger that it is the design.
+pub(super) fn list_lingering(
+    trackers: &[GpuTracker],
+    gpus: &[u32],
+    now: UnixMs,
+    gap: Duration,
+) -> Vec<(u32, f64)> {
+    if gpus.len() < LEAST_GPUS {
+        return Vec::new();
+    }
+    let activity = |row: &u32| {
+        let (sm, tensor) = trackers.get(*row as usize)?.averages.pipe_activity(now, gap);
+        Some((*row, sm?, tensor?))
+    };
+    let known: Vec<(u32, f64, f64)> = gpus.iter().filter_map(activity).collect();
+    let usual_sm = median(known.iter().map(|(_, sm, _)| *sm));
+    let usual_tensor = median(known.iter().map(|(_, _, tensor)| *tensor));
+    let Some((usual_sm, usual_tensor)) = usual_sm.zip(usual_tensor) else { return Vec::new() };
+    if known.len() < LEAST_GPUS || usual_sm <= 0.0 || usual_tensor <= 0.0 {
+        return Vec::new();
+    }
+    let lingers = |(_, sm, tensor): &&(u32, f64, f64)| {
+        *sm >= usual_sm * LINGERS_TIMES && *tensor <= usual_tensor * SAME_WORK_TIMES
+    };
+    let found: Vec<(u32, f64)> =
+        known.iter().filter(lingers).map(|(row, sm, _)| (*row, sm / usual_sm)).collect();
+    if found.len() <= (known.len() / MOST_SHARE).max(1) { found } else { Vec::new() }
+}
