@@ -61,9 +61,12 @@ fn detect_collective_hang(
         let busy_waiting = format_count(ranks.busy_waiting, "GPU");
         let what = format!("{busy_waiting} busy-wait in a collective without progress");
         let page_delay = if group.job.is_some() { 0.0 } else { limits.inferred_hang_seconds };
-        PendingFinding::of(FindingKind::CollectiveHang, group.to_entity(), 1 + silent_kinds, false)
+        // Where nothing shows that the hosts are silent, ranks may wait for one that writes a checkpoint: not for long.
+        let warning_delay = if silent_kinds == 0 { limits.inferred_hang_seconds } else { 0.0 };
+        PendingFinding::of(FindingKind::CollectiveHang, group.to_entity(), 1 + silent_kinds, true)
             .with_hold_seconds(limits.hung_seconds)
             .with_page_delay(page_delay)
+            .with_warning_delay(warning_delay)
             .with_summary(ranks.render_hang(group, &what), ranks.next_step())
             .with_evidence([EvidenceRow::BusyWaitingGpus
                 .to_evidence(Some(ranks.busy_waiting as f64), Some(least))

@@ -402,6 +402,8 @@ impl FindingTracker {
         let confidence = candidate.compute_confidence(limits);
         let severity = candidate.finding.severity.min(pending.lasting_severity(rise_hold));
         let severity = if is_early { severity.min(Severity::Warning) } else { severity };
+        let is_unclear = pending.lasted_seconds() < candidate.warning_delay;
+        let severity = if is_unclear { Severity::Info } else { severity };
         (has_lasted || open).then_some(Finding { severity, since, confidence, ..candidate.finding })
     }
 

@@ -21,6 +21,8 @@ pub(super) struct PendingFinding {
     pub(super) hold: f64,
     /// Seconds for which it must have lasted before it pages.
     pub(super) page_delay: f64,
+    /// Seconds for which it must have lasted before it is more than information.
+    pub(super) warning_delay: f64,
     /// The time between two samples of its evidence.
     pub(super) interval: SampleInterval,
     /// The number of independent kinds of evidence.
@@ -47,6 +49,7 @@ impl PendingFinding {
         Self {
             hold: 0.0,
             page_delay: 0.0,
+            warning_delay: 0.0,
             interval: SampleInterval::default(),
             kinds,
             learned: false,
@@ -87,6 +90,12 @@ impl PendingFinding {
         self
     }
 
+    /// Delays warning until it has lasted for so many seconds: until then it is only information.
+    pub(super) fn with_warning_delay(mut self, seconds: f64) -> Self {
+        self.warning_delay = seconds;
+        self
+    }
+
     /// Marks it as resting on something inferred that no exporter reports: it never pages, and has a lower confidence.
     pub(super) fn mark_learned(mut self) -> Self {
         self.finding.severity = self.finding.severity.min(Severity::Warning);
@@ -102,6 +111,7 @@ impl PendingFinding {
     /// Adds another independent kind of evidence.
     pub(super) fn add_confirmation(&mut self, evidence: EvidenceItem) {
         self.kinds += 1;
+        self.warning_delay = 0.0;
         self.finding.evidence.push(evidence);
         self.finding.severity = Severity::Critical;
     }

@@ -18,6 +18,9 @@ use super::{
 /// The maximum of missing telemetry that the next step lists.
 const MOST_LISTED: usize = 5;
 
+/// A slowdown of which both the job's members and its work are estimates must last so long in seconds to be a warning.
+const ESTIMATED_SECONDS: f64 = 300.0;
+
 /// While something is suspected that would explain it, a slowdown must last so many times as long.
 const SUSPECTED_TIMES: f64 = 2.0;
 
@@ -100,13 +103,14 @@ fn unexplained_finding(
             "Ask the owner of the job what changed; if nothing did, export what would decide: {missing}."
         )
     };
-    // A warning that never pages: its cause may be harmless. Informational where both the members of the job and its
-    // work are estimates: chance and nodes of other jobs then look like a slowdown. Also where its GPUs idle most of the
-    // time: such a job waits for requests or input, whose number varies.
+    // A warning that never pages: its cause may be harmless. Informational at first where both the members of the job
+    // and its work are estimates: chance and nodes of other jobs then look like a slowdown, for a while. Also where its
+    // GPUs idle most of the time: such a job waits for requests or input, whose number varies.
     let usual = |row: &u32| judge.gpus.get(*row as usize)?.averages.usual_utilization();
     let busy = median(group.gpus.iter().filter_map(usual));
     let is_busy = busy.is_none_or(|busy| busy >= limits.utilization_launch_ratio);
-    let warns = is_busy && !(group.job.is_none() && uneven.instants);
+    let is_estimated = group.job.is_none() && uneven.instants;
+    let warning_delay = if is_estimated { ESTIMATED_SECONDS } else { 0.0 };
     // The more speed is lost, the sooner it is told: after the loss of as much work.
     let hold = limits.unexplained_seconds * (limits.unexplained_ratio / slowed).min(1.0);
     let hold = hold.max(group.interval.two_sample_seconds_of_all(limits));
@@ -119,8 +123,9 @@ fn unexplained_finding(
     let overloaded = uneven.overloaded_nodes().map(|(_, work)| {
         EvidenceRow::NodeActivity.to_evidence(Some(work), Some(limits.uneven_times))
     });
-    let pending = PendingFinding::of(FindingKind::UnexplainedSlowdown, entity, 1, warns)
+    let pending = PendingFinding::of(FindingKind::UnexplainedSlowdown, entity, 1, is_busy)
         .with_hold_seconds(hold)
+        .with_warning_delay(warning_delay)
         .with_cost(lost, group.list_victims(cluster, None))
         .with_summary(summary, next)
         .with_evidence([slowdown])

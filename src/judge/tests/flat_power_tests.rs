@@ -2,7 +2,7 @@
 //! the traffic of its NVLinks or its network.
 
 use gaunt_schema::{
-    Device, Dialect, GpuState, Report,
+    Device, Dialect, FindingKind, GpuState, Report, Severity,
     catalogue::{gpu, host, port},
 };
 
@@ -19,13 +19,17 @@ enum DataPath {
     NvLinks,
     /// The ports; nothing is known of NVLinks.
     Network,
+    /// Nothing is known of either, nor of what the hosts read and write.
+    Unknown,
 }
 
 /// A node of a job without profiling counters: its power varies, and is constant at `flat_watts` from `FLAT_FROM` on.
 /// `bytes` is what has gone over each GPU's NVLinks, or over the node's port.
 fn job_page(path: DataPath, second: i64, node: usize, bytes: f64, flat_watts: f64) -> Report {
     let mut page = node_report(["gpu001", "gpu002"][node]);
-    push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, 1e6);
+    if path != DataPath::Unknown {
+        push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, 1e6);
+    }
     push_reading(&mut page, Device::new_node(), host::CPU_BUSIEST, 0.3);
     for index in 0..GPUS {
         let device = page.ensure_device(Device::new_gpu(index));
@@ -120,4 +124,20 @@ fn job_on_one_node_hangs_though_its_node_sends_as_ever() {
     };
     assert_eq!(hung_among(1), 1, "ranks of one node send nothing over the network");
     assert_eq!(hung_among(2), 0, "ranks of two nodes that send make progress");
+}
+
+/// From pages that show GPUs only, ranks that wait for one that writes a checkpoint look like a hang: they do not for
+/// minutes.
+#[test]
+fn hang_of_which_only_gpus_are_known_is_information_first_and_a_warning_later() {
+    let severity = |lasts: i64| {
+        let fixture = run_job(DataPath::Unknown, FLAT_FROM + lasts, FLAT_FROM, 400.0);
+        let open = fixture.judge.open_findings();
+        let hang: Vec<_> =
+            open.iter().filter(|it| it.kind == FindingKind::CollectiveHang).collect();
+        assert_eq!(hang.len(), 1, "after {lasts} s");
+        hang[0].severity
+    };
+    assert_eq!(severity(150), Severity::Info);
+    assert_eq!(severity(360), Severity::Warning);
 }
