@@ -87,6 +87,11 @@ impl Invariants {
         self.told.remove(id);
     }
 
+    /// The saved state was lost: nothing holds of what users were told before.
+    pub(crate) fn forget_all(&mut self) {
+        self.told.clear();
+    }
+
     /// A new process begins to count.
     pub(crate) fn note_start(&mut self) {
         self.last_attempts = 0;
