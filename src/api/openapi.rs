@@ -184,8 +184,7 @@ fn describe_other_paths(
     changed["404"] = refusal_response(answers, "There is no such finding.");
     let conflict = "It is closed, already acknowledged, not acknowledged, or without a baseline.";
     changed["409"] = refusal_response(answers, conflict);
-    let meanwhile = "It is not in the state of If-Match.";
-    changed["412"] = refusal_response(answers, meanwhile);
+    changed["412"] = refusal_response(answers, "It is not in the state of If-Match.");
     let reply = schema_of::<PairingReply>(answers);
     let recording = json!({ "type": "string", "format": "binary" });
     let other = json!({

@@ -202,6 +202,20 @@ mod tests {
     }
 
     #[test]
+    fn state_that_an_action_demands_is_that_of_if_match() {
+        let action = parse_post(r#"{"by": "alice"}"#).unwrap();
+        let with = |value: &str| {
+            let headers = HeaderMap::from_iter([(IF_MATCH, value.parse().unwrap())]);
+            with_seen_state(action.clone(), &headers).map_err(|refusal| refusal.to_string())
+        };
+        let seen = with("\"1700000000000-0\"").unwrap().seen.map(|seen| seen.to_string());
+        assert_eq!(seen.as_deref(), Some("\"1700000000000-0\""));
+        let error = with("*").unwrap_err();
+        assert!(error.starts_with("parameter if-match: not of the form"), "{error}");
+        assert_eq!(with_seen_state(action.clone(), &HeaderMap::new()).unwrap().seen, None);
+    }
+
+    #[test]
     fn acknowledgement_needs_a_user_and_may_have_a_note() {
         let action =
             parse_post(r#"{"by": " alice ", "note": "cable\u001b[31m is on its way"}"#).unwrap();

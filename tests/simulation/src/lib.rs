@@ -130,7 +130,7 @@ impl SimulatedRun {
         let is_pair = seed % PAIR_EVERY == PAIR_EVERY - 1;
         let faults = HostFaults {
             has_disk_faults: !random.once_in(3),
-            has_settings_faults: seed % 3 != 0,
+            has_settings_faults: !seed.is_multiple_of(3),
             // Of two actions the later one holds, so that the clocks of a pair must agree.
             clock_steps: if is_pair { &[0] } else { &CLOCK_STEPS },
         };
@@ -273,12 +273,13 @@ impl SimulatedRun {
     /// Adds what is open now to the trace.
     fn update_trace(&mut self) {
         for aggregator in self.hosts.iter().filter_map(|host| host.aggregator.as_ref()) {
-            let mut shown = aggregator.attempts().to_string();
+            let list = aggregator.findings();
             // Ids may contain the random name of a folder.
-            for finding in &aggregator.findings().findings {
+            let shown = list.findings.iter().map(|finding| {
                 let (kind, node) = (finding.kind, finding.entity.node.as_deref());
-                shown += &format!("{kind} {} {}", node.unwrap_or_default(), finding.life.opened.0);
-            }
+                format!("{kind} {} {}", node.unwrap_or_default(), finding.life.opened.0)
+            });
+            let shown = aggregator.attempts().to_string() + &shown.collect::<String>();
             for byte in shown.bytes() {
                 self.report.trace =
                     (self.report.trace ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

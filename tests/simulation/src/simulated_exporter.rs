@@ -12,8 +12,12 @@ use gaunt_node::{
     metrics_server::{ServedPages, answer_request},
 };
 use gaunt_schema::{Report, text::CompatOptions};
-use http_body_util::BodyExt as _;
-use hyper::{Request, body::Bytes};
+use http_body_util::{BodyExt as _, Collected};
+use hyper::{
+    Request,
+    body::Bytes,
+    header::{ACCEPT_ENCODING, CONTENT_ENCODING},
+};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::sync::watch;
 use tokio_rustls::{
@@ -75,13 +79,26 @@ impl SimulatedExporter {
     pub(crate) async fn answer(&self, request: &Request<()>) -> ExporterAnswer {
         let client = IpAddr::V4(Ipv4Addr::new(10, 0, 1, 1));
         let response = answer_request(request, &self.served, client).await;
-        let mut head = format!("HTTP/1.1 {}\r\n", response.status());
-        for (name, value) in response.headers() {
-            head += &format!("{name}: {}\r\n", value.to_str().unwrap_or_default());
-        }
+        let lines = response.headers().iter().map(|(name, value)| {
+            [name.as_str(), ": ", value.to_str().unwrap_or_default(), "\r\n"].concat()
+        });
+        let head = format!("HTTP/1.1 {}\r\n", response.status()) + &lines.collect::<String>();
+        let is_plain = !response.headers().contains_key(CONTENT_ENCODING);
         // A body in memory has no errors.
         let body = response.into_body().collect().await;
-        ExporterAnswer { head, body: body.map(|body| body.to_bytes()).unwrap_or_default() }
+        let body = body.map(Collected::to_bytes).unwrap_or_default();
+        let accepted = request.headers().get(ACCEPT_ENCODING).map(|it| it.to_str());
+        if is_plain
+            && accepted.is_some_and(|it| it.is_ok_and(|it| it.contains("zstd")))
+            && let Ok(packed) = zstd::bulk::compress(&body, 1)
+        {
+            // As a proxy before an exporter may do.
+            return ExporterAnswer {
+                head: head + "content-encoding: zstd\r\n",
+                body: packed.into(),
+            };
+        }
+        ExporterAnswer { head, body }
     }
 }
 

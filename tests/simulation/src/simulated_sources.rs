@@ -5,8 +5,8 @@ use std::{fs, io, path::PathBuf, time::Duration};
 
 use gaunt_schema::SanitizedText;
 use gaunt_scrape::{
-    DiscoverySource, EndpointDefaults, HttpCredentials, HttpDiscovery, ScrapeOptions, ScrapePlan,
-    ServerAccess, TargetGroup, UrlScheme, parse_url, tls::TlsOptions,
+    AddressPolicy, DiscoverySource, EndpointDefaults, HttpCredentials, HttpDiscovery,
+    ScrapeOptions, ScrapePlan, ServerAccess, TargetGroup, UrlScheme, parse_url, tls::TlsOptions,
 };
 use tempfile::TempDir;
 
@@ -61,7 +61,7 @@ impl SimulatedSources {
     fn write_file(&self, node: usize, kind: &str) -> io::Result<()> {
         let address = SimulatedNode::host(node);
         let content = match kind {
-            "list" => format!("# the node\n{address}\n"),
+            "list" => format!("# the node\n{}[{}]\n", &address[..address.len() - 1], node + 1),
             "json" => format!(r#"[{{"targets": ["{address}"], "labels": {{"rack": "r1"}}}}]"#),
             "yml" => format!("- targets: ['{address}']\n  labels:\n    rack: r1\n"),
             "token" => format!("{}\n", secret_of(node)),
@@ -154,15 +154,22 @@ impl SimulatedSources {
             // The certificates of the system need not be read.
             insecure()
         };
+        let ranges: &[&str] = match self.random.below(3) {
+            0 => &["fd00::/8", "10.0.0.0/24:9000-9999"],
+            1 => &["[fd00::1]:9770", "10.0.0.0/8"],
+            _ => &[],
+        };
+        let allow = ranges.iter().map(|range| range.parse().map_err(io::Error::other));
+        let allow = allow.collect::<io::Result<_>>()?;
         Ok(TargetGroup {
             name: SanitizedText::new(&format!("group {node}")),
             sources: vec![source],
             defaults: EndpointDefaults { scheme, port, ..EndpointDefaults::default() },
             access: ServerAccess { tls, credentials, ..ServerAccess::default() },
+            address_policy: AddressPolicy { allow },
             compress: self.random.once_in(3),
             open_metrics: self.random.once_in(4),
             frames: self.random.once_in(2),
-            ..TargetGroup::default()
         })
     }
 }
