@@ -33,7 +33,7 @@ pub mod check_command;
 pub mod console_command;
 pub mod demo_command;
 pub mod doctor_command;
-mod engine_preamble;
+pub mod engine_preamble;
 pub mod explain_command;
 pub mod flight_recorder_command;
 pub mod installation_command;

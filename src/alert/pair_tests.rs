@@ -271,7 +271,8 @@ impl PairSimulation {
         } else {
             FindingCommand::Acknowledge { note: "x".into() }
         };
-        let action = FindingAction { finding: id.to_owned(), by: "sam".into(), command };
+        let action =
+            FindingAction { finding: id.to_owned(), by: "sam".into(), command, seen: None };
         if !matches!(running.engine.handle_action(&action), Answer::Refused(_)) {
             own.disk = running.engine.persisted_state();
             self.acknowledged = !withdraws;

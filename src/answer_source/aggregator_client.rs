@@ -5,7 +5,7 @@
 use std::{future::Future, path::Path, sync::Arc};
 
 use gaunt_schema::probe_pairing::{PairingReply, PairingRequest};
-use reqwest::StatusCode;
+use reqwest::{StatusCode, header::IF_MATCH};
 use tokio::{
     task::AbortHandle,
     time::{sleep, timeout},
@@ -20,7 +20,8 @@ use super::{
     safe_json::{decode_json, decode_value},
 };
 use gaunt_api::{
-    Answer, FindingAction, FindingCommand, Question, finding_action::AcknowledgementBody,
+    Answer, FindingAction, FindingCommand, Question, SeenFinding,
+    finding_action::AcknowledgementBody,
 };
 
 /// One or several equal aggregators reached over HTTP.
@@ -273,7 +274,29 @@ impl AggregatorConnection {
         }
     }
 
+    async fn ask_question(&self, question: &Question) -> Result<Answer, AggregatorError> {
+        let (segments, parameters) = question.to_path();
+        let response = self.get(&segments, &parameters).await?;
+        let is_refused = response.status() != StatusCode::OK;
+        let body = self.read_body(response).await?;
+        let decoded = if is_refused {
+            decode_value(&body).map(Answer::Refused)
+        } else {
+            decode_json(&body).and_then(|value| Answer::from_json(question, &value))
+        };
+        match decoded {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.undecodable_error(&error).await),
+        }
+    }
+
+    /// Acts on the finding as it is there now: a request that arrives after another action is refused.
     async fn send_action(&self, action: &FindingAction) -> Result<Answer, AggregatorError> {
+        let seen = match self.ask_question(&Question::Finding(action.finding.clone())).await? {
+            Answer::Finding(explanation) => SeenFinding::of(&explanation.finding),
+            answer => return Ok(answer),
+        };
+        let seen = action.seen.unwrap_or(seen).to_string();
         let mut url = self.api_url(&["findings", &action.finding, "acknowledge"]);
         let request = match &action.command {
             FindingCommand::Acknowledge { note } | FindingCommand::Accept { note } => {
@@ -290,7 +313,8 @@ impl AggregatorConnection {
                 self.client.delete(url)
             }
         };
-        let response = self.send_request(self.authorize_request(request)).await?;
+        let request = self.authorize_request(request.header(IF_MATCH, seen));
+        let response = self.send_request(request).await?;
         let is_refused = response.status() != StatusCode::OK;
         let body = self.read_body(response).await?;
         let unreadable = |error: serde_json::Error| self.unreadable_error(json_problem(&error));
@@ -325,18 +349,6 @@ impl AggregatorMember {
         {
             return followed.ask_question(connection, question).await;
         }
-        let (segments, parameters) = question.to_path();
-        let response = connection.get(&segments, &parameters).await?;
-        let is_refused = response.status() != StatusCode::OK;
-        let body = connection.read_body(response).await?;
-        let decoded = if is_refused {
-            decode_value(&body).map(Answer::Refused)
-        } else {
-            decode_json(&body).and_then(|value| Answer::from_json(question, &value))
-        };
-        match decoded {
-            Ok(answer) => Ok(answer),
-            Err(error) => Err(connection.undecodable_error(&error).await),
-        }
+        connection.ask_question(question).await
     }
 }

@@ -55,7 +55,7 @@ pub use field::{
     ProcessField, Subject, SubjectBuiltin, SubjectField, TargetField,
 };
 pub use filter::{Filter, FilterError};
-pub use finding_action::{FindingAction, FindingCommand};
+pub use finding_action::{FindingAction, FindingCommand, SeenFinding};
 pub use finding_context::{CONTEXT_ITEMS, FindingContext, VictimJob};
 pub use finding_group::{FindingGroup, FindingLine, JobOwner};
 pub use finding_list::FindingList;
@@ -263,6 +263,14 @@ pub enum Refusal {
         /// Its id.
         finding: SanitizedText,
     },
+    /// Somebody acted on the finding, or it opened again, since the user looked at it.
+    #[error(
+        "{finding} was acknowledged, withdrawn or opened again meanwhile; look at it and repeat"
+    )]
+    ActedMeanwhile {
+        /// Its id.
+        finding: SanitizedText,
+    },
     /// No token is configured: the aggregator is read-only.
     #[error(
         "this aggregator is read-only: it has no token or cannot read it; set serve.token_file in \
@@ -363,6 +371,7 @@ impl Refusal {
                 | Self::AlreadyAcknowledged { .. }
                 | Self::NotAcceptable { .. }
                 | Self::NotAcknowledged { .. }
+                | Self::ActedMeanwhile { .. }
         )
     }
 }

@@ -172,12 +172,19 @@ fn describe_other_paths(
         "name": "by", "in": "query", "required": true, "description": "User name.",
         "schema": { "type": "string", "minLength": 1, "maxLength": MAX_NAME },
     });
+    let seen = json!({
+        "name": "If-Match", "in": "header", "required": false,
+        "description": "\"OPENED-ACTED\": when the finding opened, and when it was acknowledged last, or that \
+            withdrawn or lapsed (0 if never), in milliseconds since 1970. In another state the action is refused.",
+        "schema": { "type": "string", "pattern": "^\"\\d+-\\d+\"$" },
+    });
     let finding = path_parameter(answers, "finding");
     let explanation = schema_of::<Explanation>(answers);
     let mut changed = action_responses(answers, &explanation);
     changed["404"] = refusal_response(answers, "There is no such finding.");
     let conflict = "It is closed, already acknowledged, not acknowledged, or without a baseline.";
     changed["409"] = refusal_response(answers, conflict);
+    changed["412"] = refusal_response(answers, "It is not in the state of If-Match.");
     let reply = schema_of::<PairingReply>(answers);
     let recording = json!({ "type": "string", "format": "binary" });
     let other = json!({
@@ -186,7 +193,7 @@ fn describe_other_paths(
                 "summary": "Acknowledges an open finding.",
                 "operationId": "acknowledge",
                 "security": [{ "token": [] }],
-                "parameters": [finding],
+                "parameters": [finding, seen],
                 "requestBody": body(schema_of::<AcknowledgementBody>(bodies)),
                 "responses": changed,
             },
@@ -194,7 +201,7 @@ fn describe_other_paths(
                 "summary": "Withdraws an acknowledgement.",
                 "operationId": "withdraw",
                 "security": [{ "token": [] }],
-                "parameters": [finding, by],
+                "parameters": [finding, by, seen],
                 "responses": changed,
             },
         },

@@ -57,7 +57,8 @@ pub async fn run(options: AckOptions) -> anyhow::Result<ExitCode> {
         None => FindingCommand::Withdraw,
     };
     let is_acknowledgement = options.note.is_some();
-    let action = FindingAction { finding: id.clone(), by: SanitizedText::new(&by), command };
+    let action =
+        FindingAction { finding: id.clone(), by: SanitizedText::new(&by), command, seen: None };
     match aggregator.send_action(&action).await.map_err(|error| address.explain_error(error))? {
         Answer::Refused(refusal) => anyhow::bail!("{refusal}"),
         _ if options.accept => snapshot_command::print_page(&format!(

@@ -19,7 +19,7 @@ const EVERY: Duration = Duration::from_secs(10);
 
 /// A segment waits this long for its preamble before it begins with the last one: on a large fleet a judgement and the
 /// packing of history precede the answer. A kill meanwhile loses the entries that wait.
-pub(super) const WAIT: Duration = Duration::from_secs(10);
+pub const WAIT: Duration = Duration::from_secs(10);
 
 /// A preamble older than this at the requested time misses state: within a segment one is written each minute.
 const OLD: Duration = Duration::from_secs(75);
@@ -99,10 +99,11 @@ async fn with_past(
 
 /// The baselines as last serialized: they are large and change slowly.
 #[derive(Debug, Default)]
-struct SerializedBaselines(Option<(Arc<BaselineSnapshot>, Arc<str>)>);
+pub struct SerializedBaselines(Option<(Arc<BaselineSnapshot>, Arc<str>)>);
 
 impl SerializedBaselines {
-    fn build_preamble(
+    /// The preamble of this state, without history; `since` is the start of an engine that had no state before.
+    pub fn build_preamble(
         &mut self,
         state: &PersistedState,
         since: Option<UnixMs>,
@@ -127,7 +128,7 @@ fn to_json(what: &impl Serialize) -> serde_json::Result<Arc<str>> {
 
 /// Creates an engine that replays a recording from this time on, with the recorded state of that time. Missing state is
 /// logged.
-pub(super) fn resume_engine(
+pub fn resume_engine(
     recording: &Recording,
     from: UnixMs,
     options: gaunt_engine::EngineOptions,

@@ -30,6 +30,7 @@ pub(super) fn acknowledge_findings(
                 finding: finding.to_string(),
                 by: by.clone(),
                 command: command.clone(),
+                seen: None,
             };
             if !outcome.record_answer(source.clone().send_action(action).await) {
                 break;

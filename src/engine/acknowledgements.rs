@@ -15,7 +15,8 @@ use super::{
 };
 use gaunt_api::{
     Acknowledgement, Answer, Finding, FindingAction, FindingCommand, FindingList, LifecycleChange,
-    PeerAction, PeerCommand, PeerOutcome, Refusal,
+    PeerAction, PeerCommand, PeerOutcome, Refusal, SeenFinding,
+    finding_action::is_acknowledgement_event,
 };
 use gaunt_judge::is_acceptable;
 
@@ -212,10 +213,6 @@ impl Acknowledgements {
     }
 }
 
-fn is_acknowledgement_event(what: FindingEvent) -> bool {
-    matches!(what, FindingEvent::Acknowledged | FindingEvent::Withdrawn | FindingEvent::Lapsed)
-}
-
 impl Engine {
     /// Applies an action to a finding and returns the finding, or why the action is not possible.
     pub fn handle_action(&mut self, act: &FindingAction) -> Answer {
@@ -252,6 +249,9 @@ impl Engine {
         let finding = finding.ok_or_else(|| Refusal::UnknownFinding { finding: id() })?;
         if finding.life.state == LifeState::Closed {
             return Err(Refusal::ClosedFinding { finding: id() });
+        }
+        if act.seen.is_some_and(|seen| seen != SeenFinding::of(&finding)) {
+            return Err(Refusal::ActedMeanwhile { finding: id() });
         }
         let now = self.cluster.now();
         self.acknowledgements.apply_action(act, &finding, now)?;

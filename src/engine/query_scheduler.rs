@@ -319,7 +319,7 @@ mod tests {
         let (release, unblocked) = std::sync::mpsc::channel();
         let asking = tokio::spawn(async move {
             let command = FindingCommand::Withdraw;
-            let act = FindingAction { finding: "a".into(), by: "sam".into(), command };
+            let act = FindingAction { finding: "a".into(), by: "sam".into(), command, seen: None };
             let other = handle.clone();
             let acting = tokio::spawn(async move { other.send_action(act).await });
             tokio::task::yield_now().await;

@@ -8,6 +8,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::sleep};
 use super::{
     address_policy::AddressPolicy,
     endpoint::{Endpoint, EndpointDefaults, EndpointList, TargetListError},
+    network::Network,
 };
 
 mod dns_discovery;
@@ -103,12 +104,13 @@ impl DiscoverySource {
     }
 
     /// Sends the targets of the source, now and whenever they change, until the receiver is dropped or the task is
-    /// aborted.
+    /// aborted. A discovery server is reached over `network` if there is one, else over TCP.
     pub(super) async fn run(
         self,
         source: u64,
         common: GroupDefaults,
         updates: mpsc::Sender<DiscoveryUpdate>,
+        network: Option<Arc<dyn Network>>,
     ) {
         let sender = DiscoverySender { source, updates };
         match self {
@@ -142,7 +144,11 @@ impl DiscoverySource {
                 let mut tasks = JoinSet::new();
                 let mut client =
                     http.open_client(Arc::new(AddressPolicy::default()), &mut tasks).await;
-                while sender.send_update(http.fetch_targets(&mut client, &common).await).await {
+                loop {
+                    let list = http.fetch_targets(&mut client, &common, network.clone()).await;
+                    if !sender.send_update(list).await {
+                        return;
+                    }
                     sleep(http.refresh).await;
                 }
             }

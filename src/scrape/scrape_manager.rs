@@ -60,6 +60,7 @@ pub(super) struct ScrapeManager {
     inbox: mpsc::Sender<Delivery>,
     clock: ClockFn,
     wants_ras_status: RasRequestFn,
+    network: Option<Arc<dyn Network>>,
 }
 
 /// The inbox is closed: receiver dropped.
@@ -83,7 +84,7 @@ impl ScrapeManager {
             scrape_tasks: JoinSet::new(),
             fetch_context: Arc::new(
                 FetchContext::new(options.timeout, options.max_body, &options.limits)
-                    .with_network(network),
+                    .with_network(network.clone()),
             ),
             lateness: TimerLateness::spawn_timer(),
             fleet_usage: FleetQuotaUsage::new(options.limits),
@@ -93,6 +94,7 @@ impl ScrapeManager {
             inbox,
             clock,
             wants_ras_status,
+            network,
         }
     }
 
@@ -140,7 +142,8 @@ impl ScrapeManager {
         }
         self.targets.set_sources(names, self.plan.options.removal);
         for (number, (source, common)) in (self.first_source..).zip(starts) {
-            self.tasks.spawn(source.run(number, common, self.updates.0.clone()));
+            let (updates, network) = (self.updates.0.clone(), self.network.clone());
+            self.tasks.spawn(source.run(number, common, updates, network));
         }
     }
 

@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use gaunt_schema::{SanitizedText, plain_error};
-use hyper::body::Bytes;
+use hyper::{body::Bytes, header::IF_MATCH};
 
 use super::{
     api_responses::{denied_response, refusal_response, unavailable_response},
@@ -20,7 +20,7 @@ use super::{
 };
 use gaunt_api::{
     API, AccessRole, Answer, FindingAction, FindingCommand, Refusal,
-    finding_action::{AcknowledgementBody, MAX_NAME, MAX_NOTE},
+    finding_action::{AcknowledgementBody, MAX_NAME, MAX_NOTE, SeenFindingError},
     peer_exchange::{PEER_ACTION_PATH, PEER_PATH, PEER_STATE_PATH},
 };
 
@@ -85,7 +85,8 @@ pub(super) async fn handle_action(
     // Nobody acts under the name of another user of the proxy.
     let user = client.is_user.then(|| client.name.clone());
     entry.client = client.name;
-    let action = match parse_action(&method, finding, &parameters, &body, user.as_ref()) {
+    let parsed = parse_action(&method, finding, &parameters, &body, user.as_ref());
+    let action = match parsed.and_then(|action| with_seen_state(action, &headers)) {
         Ok(action) => action,
         Err(refusal) => return refusal_response(&refusal),
     };
@@ -108,6 +109,19 @@ pub(super) async fn handle_action(
     };
     audit.write_entry(entry).await;
     response
+}
+
+/// The action with the state of the finding that `If-Match` demands, if it is there.
+fn with_seen_state(action: FindingAction, headers: &HeaderMap) -> Result<FindingAction, Refusal> {
+    let Some(value) = headers.get(IF_MATCH) else { return Ok(action) };
+    let seen = value.to_str().unwrap_or_default().parse();
+    let seen =
+        seen.map_err(|error: SeenFindingError| bad_parameter("if-match", &error.to_string()))?;
+    Ok(FindingAction { seen: Some(seen), ..action })
+}
+
+fn bad_parameter(parameter: &str, why: &str) -> Refusal {
+    Refusal::BadParameter { parameter: SanitizedText::new(parameter), why: SanitizedText::new(why) }
 }
 
 /// Fills in what the entry says of an action; returns the words for the program's log.
@@ -142,10 +156,6 @@ fn parse_action(
     body: &[u8],
     user: Option<&SanitizedText>,
 ) -> Result<FindingAction, Refusal> {
-    let bad_parameter = |parameter: &str, why: &str| Refusal::BadParameter {
-        parameter: SanitizedText::new(parameter),
-        why: SanitizedText::new(why),
-    };
     let (note, is_acknowledgement) = if *method == Method::DELETE {
         let by = parameters.iter().find(|(name, _)| name == "by");
         let by = by.map(|(_, by)| by.clone()).unwrap_or_default();
@@ -179,7 +189,7 @@ fn parse_action(
         (true, true) => FindingCommand::Accept { note: note_text },
         (true, false) => FindingCommand::Acknowledge { note: note_text },
     };
-    Ok(FindingAction { finding, by: SanitizedText::new(by), command })
+    Ok(FindingAction { finding, by: SanitizedText::new(by), command, seen: None })
 }
 
 #[cfg(test)]
@@ -189,6 +199,20 @@ mod tests {
     fn parse_post(body: &str) -> Result<FindingAction, String> {
         let parsed = parse_action(&Method::POST, "id".into(), &[], body.as_bytes(), None);
         parsed.map_err(|refusal| refusal.to_string())
+    }
+
+    #[test]
+    fn state_that_an_action_demands_is_that_of_if_match() {
+        let action = parse_post(r#"{"by": "alice"}"#).unwrap();
+        let with = |value: &str| {
+            let headers = HeaderMap::from_iter([(IF_MATCH, value.parse().unwrap())]);
+            with_seen_state(action.clone(), &headers).map_err(|refusal| refusal.to_string())
+        };
+        let seen = with("\"1700000000000-0\"").unwrap().seen.map(|seen| seen.to_string());
+        assert_eq!(seen.as_deref(), Some("\"1700000000000-0\""));
+        let error = with("*").unwrap_err();
+        assert!(error.starts_with("parameter if-match: not of the form"), "{error}");
+        assert_eq!(with_seen_state(action.clone(), &HeaderMap::new()).unwrap().seen, None);
     }
 
     #[test]

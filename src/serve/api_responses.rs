@@ -19,6 +19,7 @@ pub(super) fn refusal_response(refusal: &Refusal) -> Response {
         _ if refusal.is_invalid() => StatusCode::BAD_REQUEST,
         Refusal::WritingOff | Refusal::RoleTooLow { .. } => StatusCode::FORBIDDEN,
         _ if refusal.is_denied() => StatusCode::UNAUTHORIZED,
+        Refusal::ActedMeanwhile { .. } => StatusCode::PRECONDITION_FAILED,
         _ if refusal.is_conflict() => StatusCode::CONFLICT,
         _ => StatusCode::NOT_FOUND,
     };

@@ -138,7 +138,7 @@ async fn serve_with_limits(listener: TcpListener, served: ServedPages, limits: C
             };
             let answers = service_fn(move |request: Request<Incoming>| {
                 let served = served.clone();
-                async move { Ok::<_, Infallible>(admit_request(&request, &served, peer.ip()).await) }
+                async move { Ok::<_, Infallible>(answer_request(&request, &served, peer.ip()).await) }
             });
             let stop = async move { while closed.changed().await.is_ok() {} };
             serve_connection(stream, permit, answers, stop).await;
@@ -153,8 +153,8 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 const VARIES: &str = "accept, accept-encoding, x-gaunt-frame";
 
 /// Answers a request if the web configuration permits it.
-async fn admit_request(
-    request: &Request<Incoming>,
+pub async fn answer_request<B>(
+    request: &Request<B>,
     served: &ServedPages,
     peer: IpAddr,
 ) -> Response<Full<Bytes>> {
@@ -177,7 +177,7 @@ async fn admit_request(
     response
 }
 
-fn handle_request(request: &Request<Incoming>, served: &ServedPages) -> Response<Full<Bytes>> {
+fn handle_request<B>(request: &Request<B>, served: &ServedPages) -> Response<Full<Bytes>> {
     if let Err(refused) = served.names.borrow().check_request(request.uri(), request.headers()) {
         return build_response(refused.status, PLAIN, refused.why);
     }

@@ -233,7 +233,7 @@ fn accepted_level_is_the_baseline_and_its_finding_stays_closed() {
     );
     let id = run.run_until_found();
     let command = FindingCommand::Accept { note: "smaller batches".into() };
-    let action = FindingAction { finding: id.clone(), by: "alice".into(), command };
+    let action = FindingAction { finding: id.clone(), by: "alice".into(), command, seen: None };
     let Answer::Finding(explanation) = run.engine.apply_action(&action) else { panic!("refused") };
     let last =
         explanation.finding.life.changes.last().cloned().unwrap_or_else(|| panic!("no change"));
@@ -256,7 +256,7 @@ fn level_of_a_fault_at_every_level_is_not_accepted() {
     );
     let id = run.run_until_found();
     let command = FindingCommand::Accept { note: "".into() };
-    let action = FindingAction { finding: id, by: "alice".into(), command };
+    let action = FindingAction { finding: id, by: "alice".into(), command, seen: None };
     let Answer::Refused(refusal) = run.engine.apply_action(&action) else { panic!("accepted") };
     assert!(matches!(refusal, Refusal::NotAcceptable { .. }), "{refusal}");
 }

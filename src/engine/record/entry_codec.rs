@@ -180,6 +180,16 @@ fn split_entry<'a>(payload: &mut &'a [u8]) -> Option<(u8, &'a [u8], &'a [u8])> {
     Some((kind, head, body))
 }
 
+/// Decodes the first standing delivery of a payload, which stays valid until another one replaces it, and advances.
+pub(super) fn decode_standing(payload: &mut &[u8]) -> Option<(UnixMs, Delivery)> {
+    loop {
+        let (kind, head, body) = split_entry(payload)?;
+        if matches!(kind, TARGETS | SOURCES | TOPOLOGY | JOBS) {
+            return decode_delivery(kind, head, body, &text::PageLimits::default());
+        }
+    }
+}
+
 /// Decodes the first entry of a payload and advances. Kinds written by a newer gaunt are skipped; none at the end, or
 /// if the payload is not a list of entries.
 pub(super) fn decode_entry(

@@ -163,7 +163,7 @@ impl Recording {
         })
     }
 
-    /// All deliveries from this time on, after the standing ones of its segment.
+    /// All deliveries from this time on, after the standing ones of its segment up to then.
     pub fn deliveries_from(&self, from: UnixMs) -> RecordedDeliveries {
         let segments = self.segments.iter().filter(|(_, _, last)| *last >= from);
         RecordedDeliveries {
@@ -201,9 +201,14 @@ impl Iterator for RecordedDeliveries {
                 }
             }
             if let Some(bytes) = self.blocks.pop_front() {
-                let block = segment::decode_block(&bytes).map(|(block, _)| block);
-                self.waiting
-                    .extend(block.into_iter().flat_map(|b| b.decode_deliveries(&self.limits)));
+                if let Some((block, _)) = segment::decode_block(&bytes) {
+                    let is_before = block.last < self.from;
+                    self.waiting.extend(if is_before {
+                        block.decode_standing()
+                    } else {
+                        block.decode_deliveries(&self.limits)
+                    });
+                }
                 continue;
             }
             let path = self.segments.pop_front()?;
@@ -216,14 +221,10 @@ impl Iterator for RecordedDeliveries {
 }
 
 impl RecordedDeliveries {
-    /// Queues the relevant blocks of a segment: the first with the standing deliveries, and those from this time on.
+    /// Queues the blocks of a segment: those before this time may replace standing deliveries of its first one.
     fn queue_blocks(&mut self, bytes: &[u8]) {
         let Ok(segment) = segment::decode_segment(bytes) else { return };
-        for (number, block) in segment.blocks.iter().enumerate() {
-            if number == 0 || block.last >= self.from {
-                self.blocks.push_back(block.bytes.to_vec());
-            }
-        }
+        self.blocks.extend(segment.blocks.iter().map(|block| block.bytes.to_vec()));
     }
 }
 

@@ -60,15 +60,23 @@ impl SegmentBlock<'_> {
 
     /// All entries; one that does not decode ends the block.
     pub fn decode_deliveries(&self, limits: &text::PageLimits) -> Vec<(UnixMs, Delivery)> {
+        self.decode_entries(|rest| entry_codec::decode_entry(rest, limits))
+    }
+
+    /// The standing deliveries; pages are not decoded.
+    pub(super) fn decode_standing(&self) -> Vec<(UnixMs, Delivery)> {
+        self.decode_entries(entry_codec::decode_standing)
+    }
+
+    fn decode_entries(
+        &self,
+        mut decode: impl FnMut(&mut &[u8]) -> Option<(UnixMs, Delivery)>,
+    ) -> Vec<(UnixMs, Delivery)> {
         let Ok(payload) = zstd::bulk::decompress(self.payload, self.size) else {
             return Vec::new();
         };
         let mut rest = payload.as_slice();
-        let mut found = Vec::new();
-        while let Some(entry) = entry_codec::decode_entry(&mut rest, limits) {
-            found.push(entry);
-        }
-        found
+        std::iter::from_fn(|| decode(&mut rest)).collect()
     }
 }
 

@@ -121,6 +121,25 @@ fn findings_by_tick(all: &[(UnixMs, Delivery)]) -> Vec<String> {
     said
 }
 
+/// The targets of a segment change in the middle of it, as after a reload: what is read from later on needs the new ones.
+#[test]
+fn reading_from_the_middle_of_a_segment_knows_the_newest_targets() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut all = fleet_deliveries(1, 20);
+    let Delivery::Targets(mut targets) = all[0].1.clone() else { panic!("targets come first") };
+    targets[0].id = TargetId(100);
+    let changed = all.iter().position(|(at, _)| at.0 > START.0 + 5_000).unwrap();
+    all.insert(changed, (all[changed].0, Delivery::Targets(targets.clone())));
+    record_all(recorder_options(folder.path()), &all);
+    let read = read_all(folder.path(), UnixMs(START.0 + 15_000));
+    let mut standing = read.iter().filter(|(_, it)| matches!(it, Delivery::Targets(_)));
+    let Some((_, Delivery::Targets(newest))) = standing.next_back() else { panic!("targets") };
+    assert_eq!(*newest, targets);
+    assert!(
+        read.iter().all(|(at, it)| at.0 >= START.0 + 15_000 || !matches!(it, Delivery::Batch(_)))
+    );
+}
+
 #[test]
 fn recording_returns_every_value_and_every_finding() {
     let folder = tempfile::tempdir().unwrap();

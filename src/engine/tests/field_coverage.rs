@@ -170,7 +170,12 @@ impl FaultyRun {
     fn acknowledge_findings(&mut self) {
         for finding in &self.engine.findings.clone().findings {
             let command = FindingCommand::Acknowledge { note: "being repaired".into() };
-            let act = FindingAction { finding: finding.id.clone(), by: "sam".into(), command };
+            let act = FindingAction {
+                finding: finding.id.clone(),
+                by: "sam".into(),
+                command,
+                seen: None,
+            };
             self.engine.handle_action(&act);
         }
     }

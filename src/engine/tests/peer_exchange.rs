@@ -1,6 +1,8 @@
 //! Two equal aggregators: actions are passed on, and one that starts takes over what the other knows.
 
-use gaunt_api::{FindingAction, FindingCommand, PeerAction, PeerCommand, PeerOutcome};
+use gaunt_api::{
+    FindingAction, FindingCommand, PeerAction, PeerCommand, PeerOutcome, Refusal, SeenFinding,
+};
 use gaunt_schema::Severity;
 
 use super::*;
@@ -18,7 +20,7 @@ fn run_until_open(seconds: i64) -> EngineTestRun {
 }
 
 fn act(run: &mut EngineTestRun, by: &str, command: FindingCommand) {
-    let action = FindingAction { finding: PORT.to_owned(), by: by.into(), command };
+    let action = FindingAction { finding: PORT.to_owned(), by: by.into(), command, seen: None };
     let answer = run.engine.handle_action(&action);
     assert!(!matches!(answer, Answer::Refused(_)), "{answer:?}");
 }
@@ -57,6 +59,16 @@ fn action_at_one_aggregator_is_applied_once_at_the_other() {
     assert_eq!(other.engine.handle_peer_action(first[0].clone()), PeerOutcome::Superseded);
     assert_eq!(pass_actions(&other, &mut one, 2), [PeerOutcome::Taken; 2]);
     assert_eq!((acknowledged_by(&mut one), acknowledged_by(&mut other)), (None, None));
+    // Each acts on what it shows now. A request that comes after another action, however late, changes nothing.
+    let open = one.open_findings();
+    let seen = open.iter().find(|finding| finding.id == PORT).map(SeenFinding::of);
+    let command = FindingCommand::Acknowledge { note: "".into() };
+    let action = FindingAction { finding: PORT.to_owned(), by: "carol".into(), command, seen };
+    assert!(matches!(one.engine.handle_action(&action), Answer::Finding(_)));
+    act(&mut one, "bob", FindingCommand::Withdraw);
+    let late = one.engine.handle_action(&action);
+    assert!(matches!(late, Answer::Refused(Refusal::ActedMeanwhile { .. })), "{late:?}");
+    assert_eq!(acknowledged_by(&mut one), None);
 }
 
 #[test]

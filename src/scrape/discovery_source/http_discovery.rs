@@ -17,6 +17,7 @@ use crate::{
     address_policy::AddressPolicy,
     endpoint::{Endpoint, EndpointNamedBy, UrlScheme, check_path, parse_address},
     fetch::{FetchContext, RequestOptions, TargetClient},
+    network::Network,
     quotas::ScrapeQuotas,
     server_access::ServerAccess,
 };
@@ -94,9 +95,11 @@ impl HttpDiscovery {
         &self,
         client: &mut TargetClient,
         common: &GroupDefaults,
+        network: Option<Arc<dyn Network>>,
     ) -> Result<DiscoveredTargets, DiscoveryError> {
         let what = self.endpoint.to_string();
         let rules = FetchContext::new(TIMEOUT, MAX_BODY, &ScrapeQuotas::default());
+        let rules = rules.with_network(network);
         let body = client.fetch_body(&rules).await;
         let body = body.map_err(|failure| DiscoveryError::Read {
             what: what.clone(),

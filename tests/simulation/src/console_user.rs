@@ -178,7 +178,8 @@ impl ConsoleUser {
             }
         }
         tasks.spawn(async move {
-            let action = FindingAction { finding: id.clone(), by: "sam".into(), command };
+            let action =
+                FindingAction { finding: id.clone(), by: "sam".into(), command, seen: None };
             let answer = user.client.send_action(&action).await;
             let mut state = user.state();
             state.acts = false;

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_api::{Answer, AnswerCells, Filter, Question, Subject};
+use gaunt_api::{Answer, AnswerCells, FieldKey, Filter, Question, Subject};
 use gaunt_schema::{FindingKind, LifeState, Severity, UnixMs};
 
 use crate::{
@@ -42,7 +42,7 @@ pub(crate) const QUESTIONS: [&str; 16] = [
 ];
 
 /// Questions about what may not be there at every time.
-const NAMED_QUESTIONS: [&str; 9] = [
+const NAMED_QUESTIONS: [&str; 18] = [
     "nodes/gpu01",
     "jobs/7000",
     "gpus?filter=power>1 W&sort=power&limit=3",
@@ -52,6 +52,15 @@ const NAMED_QUESTIONS: [&str; 9] = [
     "fabric?filter=node=gpu01",
     "history?metric=gaunt_port_transmit_bytes_total&subject=ports&together=sum",
     "findings?filter=severity>=warning",
+    "overview?at=-1m",
+    "findings?at=-1m",
+    "gpus?columns=node,gpu,state,lost,finding&at=-30s",
+    "ports?at=-30s",
+    "history?metric=lost",
+    "history?metric=lost&span=1m",
+    "history?metric=power&together=max&span=2m",
+    "history?metric=load&subject=nodes",
+    "history?metric=state",
 ];
 
 /// How far a rate may be from the true one: a page is written a moment before its attempt ends.
@@ -85,6 +94,11 @@ impl Invariants {
     /// An action on the finding was tried: what holds of it now is not known, or it is withdrawn.
     pub(crate) fn forget(&mut self, id: &str) {
         self.told.remove(id);
+    }
+
+    /// The saved state was lost: nothing holds of what users were told before.
+    pub(crate) fn forget_all(&mut self) {
+        self.told.clear();
     }
 
     /// A new process begins to count.
@@ -200,8 +214,9 @@ fn check_answers(aggregator: &SimulatedAggregator, broken: &mut Vec<String>) {
             Err(why) => broken.push(format!("a question is no question: {why:?}")),
         }
     }
-    for line in NAMED_QUESTIONS {
-        let (path, parameters) = line.split_once('?').unwrap_or((line, ""));
+    let named = NAMED_QUESTIONS.iter().map(|line| (*line).to_owned());
+    for line in named.chain(Subject::ALL.into_iter().map(ask_all_columns)) {
+        let (path, parameters) = line.split_once('?').unwrap_or((&line, ""));
         let parameters = parameters.split('&').filter_map(|parameter| parameter.split_once('='));
         let parameters: Vec<(String, String)> =
             parameters.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -211,6 +226,14 @@ fn check_answers(aggregator: &SimulatedAggregator, broken: &mut Vec<String>) {
             Err(why) => broken.push(format!("{line} is no question: {why:?}")),
         }
     }
+}
+
+/// The question for a table with all columns that are no metric.
+fn ask_all_columns(table: Subject) -> String {
+    let fields = table.all_fields().iter();
+    let own = fields.filter(|field| matches!(field.key, FieldKey::Builtin(_)));
+    let names: Vec<&str> = own.map(|field| field.name.as_str()).collect();
+    format!("table/{}?columns={}", table.as_str(), names.join(","))
 }
 
 /// Asks, and checks that a client decodes the answer from its JSON.

@@ -11,6 +11,11 @@ impl SeededRandom {
         Self(seed)
     }
 
+    /// Another sequence, which depends on this one.
+    pub(crate) fn split(&mut self) -> Self {
+        Self(self.next())
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

@@ -18,6 +18,7 @@ use tokio::{sync::mpsc, time::Instant};
 use crate::{
     STATE,
     deliberate_bug::DeliberateBug,
+    seeded_random::SeededRandom,
     simulated_disk::SimulatedDisk,
     simulated_fleet::SimulatedNode,
     simulated_network::SimulatedNetwork,
@@ -48,19 +49,21 @@ pub(crate) struct SimulatedAggregator {
     writer: PersistWriter,
     clock: ClockFn,
     bug: Option<DeliberateBug>,
-    _manager: ScrapeManagerHandle,
+    manager: ScrapeManagerHandle,
     deliveries: mpsc::Receiver<Delivery>,
     inbox: mpsc::Sender<Delivery>,
     site: SimulatedSite,
     /// When it started, by its clock: peers recognise it by that.
     pub(crate) started: UnixMs,
+    /// The same if it had no state before.
+    new_since: Option<UnixMs>,
     /// Batches that the engine got.
     pub(crate) batches: u64,
     /// Attempts that the engine had counted before this start.
     pub(crate) attempts_before: u64,
 }
 
-/// What is scraped.
+/// All nodes from one list, as text.
 pub(crate) fn scrape_plan(nodes: usize) -> ScrapePlan {
     let addresses: Vec<String> = (0..nodes).map(SimulatedNode::address).collect();
     let list = DiscoverySource::List(addresses.join(","), SanitizedText::new("simulation"));
@@ -89,6 +92,7 @@ impl SimulatedAggregator {
     pub(crate) fn start(
         around: &AggregatorSurroundings,
         recording: &RecordingModel,
+        plan: ScrapePlan,
         ahead_ms: i64,
         peer: Option<&Self>,
     ) -> Result<Self, String> {
@@ -103,19 +107,21 @@ impl SimulatedAggregator {
             _ => load_from_store(&mut store, anchor).map_err(|error| error.to_string())?,
         };
         let state = join_peer(state, peer, anchor)?;
+        let random = SeededRandom::new(network.now().0 as u64 ^ ahead_ms as u64);
         let (recorder, simulated) =
-            recording.start_recorder(disk).map_err(|error| error.to_string())?;
+            recording.start_recorder(disk, random).map_err(|error| error.to_string())?;
         let steps =
             SimulatedStoreWriter::start(disk, to_store).map_err(|error| error.to_string())?;
         let options =
             EngineOptions { period: PERIOD, says_usual: true, ..EngineOptions::default() };
         let mut engine = Engine::from_persisted(options, state);
+        let new_since = engine.is_new().then_some(anchor);
         engine.run_tick(anchor);
         let (inbox, deliveries) = mpsc::channel(INBOX);
         let inbox = spawn_recording_inbox(recorder, inbox, clock.clone());
         let on: Arc<dyn Network> = Arc::new(network.clone());
         let manager = spawn_manager_on_network(
-            scrape_plan(network.node_count()),
+            plan,
             inbox.clone(),
             clock.clone(),
             Arc::new(|_| false),
@@ -129,11 +135,12 @@ impl SimulatedAggregator {
             writer,
             clock,
             bug,
-            _manager: manager,
+            manager,
             deliveries,
             inbox,
             site: SimulatedSite::default(),
             started: anchor,
+            new_since,
             batches: 0,
             attempts_before: 0,
         };
@@ -171,6 +178,7 @@ impl SimulatedAggregator {
         self.store.write_step((self.clock)(), steps);
         let mut broken = self.site.tick(&mut self.engine, &self.inbox);
         broken.extend(recording.write(&mut self.recorder, disk));
+        self.recorder.step_engine(&self.engine, self.new_since, (self.clock)());
         broken
     }
 
@@ -197,6 +205,11 @@ impl SimulatedAggregator {
     /// Its clock.
     pub(crate) fn now(&self) -> UnixMs {
         (self.clock)()
+    }
+
+    /// Applies other settings, as on SIGHUP.
+    pub(crate) async fn reload(&self, plan: ScrapePlan) {
+        self.manager.reload_plan(plan).await;
     }
 
     /// Saves the state; whether findings and counters are on the disk.

@@ -109,6 +109,25 @@ impl SimulatedDisk {
         file.map(|file| state.files[file].content.clone()).unwrap_or_default()
     }
 
+    /// Flips a bit of a file at rest; returns the place of its byte.
+    pub(crate) fn flip_bit(&self, path: &Path, random: &mut SeededRandom) -> usize {
+        let mut content = self.content_of(path);
+        let at = random.below(content.len().max(1) as u64) as usize;
+        if let Some(byte) = content.get_mut(at) {
+            *byte ^= 1 << random.below(8);
+        }
+        self.replace_content(path, content);
+        at
+    }
+
+    /// Replaces the content of a file, as another program has done that synchronised it.
+    pub(crate) fn replace_content(&self, path: &Path, content: Vec<u8>) {
+        let mut state = self.state();
+        let Ok(file) = state.find_file(path) else { return };
+        state.safe_names.insert(path.to_owned(), file);
+        state.files[file] = SimulatedFile { safe_content: Some(content.clone()), content };
+    }
+
     /// Loses the power: of what was not synchronised any part may survive.
     pub(crate) fn cut_power(&self, random: &mut SeededRandom) {
         let mut state = self.state();

@@ -5,11 +5,14 @@ use std::time::Duration;
 use gaunt_schema::{
     Device, Reading, Report, SanitizedText, UnixMs,
     catalogue::{gpu, host, port},
-    text,
 };
 
 /// The number of nodes of a run with faults.
 pub(crate) const NODES: usize = 3;
+
+/// Ports of an exporter, without TLS and with it.
+pub(crate) const PLAIN_PORT: u16 = 9770;
+pub(crate) const TLS_PORT: u16 = 9443;
 
 /// GPUs of a node.
 const GPUS: u32 = 2;
@@ -35,9 +38,14 @@ impl SimulatedNode {
         Self { index, skew_ms, booted, off_until: booted, version: 1, is_port_down: false }
     }
 
-    /// The address of its exporter.
+    /// The address of a node.
+    pub(crate) fn host(index: usize) -> String {
+        format!("10.0.0.{}", index + 1)
+    }
+
+    /// The address of its exporter without TLS.
     pub(crate) fn address(index: usize) -> String {
-        format!("10.0.0.{}:9770", index + 1)
+        format!("{}:{PLAIN_PORT}", Self::host(index))
     }
 
     /// The name of a node.
@@ -72,8 +80,8 @@ impl SimulatedNode {
         at >= self.off_until
     }
 
-    /// Its page at this time, as text.
-    pub(crate) fn write_page(&self, at: UnixMs) -> String {
+    /// Its report at this time.
+    pub(crate) fn report(&self, at: UnixMs) -> Report {
         let name = Self::name_of(self.index);
         let mut report = Report {
             node: Some(SanitizedText::new(&name)),
@@ -105,8 +113,6 @@ impl SimulatedNode {
         if !self.is_port_down {
             push(Device::new_port("mlx5_0", "1"), port::TRANSMIT_BYTES, sent.floor());
         }
-        let mut page = String::new();
-        text::write_text(&report, &mut page);
-        page
+        report
     }
 }

@@ -1,25 +1,35 @@
 //! One machine with an aggregator: its disk, the store that it writes to, and what must hold there.
 
+use std::{collections::BTreeMap, io, ops::Range, path::PathBuf};
+
 use crate::{
     STATE,
     deliberate_bug::DeliberateBug,
     invariants::{Invariants, check_recovered},
     seeded_random::SeededRandom,
-    simulated_aggregator::{AggregatorSurroundings, SimulatedAggregator},
+    simulated_aggregator::{AggregatorSurroundings, SimulatedAggregator, scrape_plan},
     simulated_disk::{ALL, SimulatedDisk},
     simulated_network::SimulatedNetwork,
     simulated_recording::RecordingModel,
+    simulated_sources::SimulatedSources,
     simulated_store::{SimulatedStore, StoreModel},
 };
 
 /// Seconds between two writes of the state, as in the program.
 const SAVE_EVERY: u64 = 5;
 
+/// Where a file of the state has its version, and that of a newer gaunt.
+const STATE_VERSION: Range<usize> = 8..12;
+const NEWER_VERSION: u32 = 2;
+
 /// The faults that a machine has in a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostFaults {
     /// Operations of the disk fail, and the power is lost.
     pub(crate) has_disk_faults: bool,
+    /// Nodes have sources, formats and transports of their own, whose files are damaged, and settings are reloaded; else all
+    /// nodes are in one list.
+    pub(crate) has_settings_faults: bool,
     /// Its clock is set at a restart to one of these offsets, in milliseconds.
     pub(crate) clock_steps: &'static [i64],
 }
@@ -28,6 +38,7 @@ pub(crate) struct HostFaults {
 pub(crate) struct SimulatedHost {
     surroundings: AggregatorSurroundings,
     faults: HostFaults,
+    sources: SimulatedSources,
     recording: RecordingModel,
     steps: StoreModel,
     pub(crate) invariants: Invariants,
@@ -37,6 +48,10 @@ pub(crate) struct SimulatedHost {
     starts_at: u64,
     /// How far its clock is ahead of the true time.
     ahead_ms: i64,
+    /// Whether its clock was ever set.
+    was_clock_set: bool,
+    /// Files of the state that another version of gaunt wrote: they stay as they are.
+    foreign: BTreeMap<PathBuf, Vec<u8>>,
     ends: u64,
 }
 
@@ -46,8 +61,8 @@ impl SimulatedHost {
         faults: HostFaults,
         seed: u64,
         bug: Option<DeliberateBug>,
-    ) -> Self {
-        Self {
+    ) -> io::Result<Self> {
+        Ok(Self {
             surroundings: AggregatorSurroundings {
                 disk: SimulatedDisk::with_bug(bug),
                 network: network.clone(),
@@ -55,26 +70,49 @@ impl SimulatedHost {
                 bug,
             },
             faults,
+            sources: SimulatedSources::new(SeededRandom::new(seed ^ 0x0050_07ce))?,
             recording: RecordingModel::new(seed % 2 == 1),
             steps: StoreModel::default(),
             invariants: Invariants::default(),
             aggregator: None,
             starts_at: 0,
             ahead_ms: 0,
+            was_clock_set: false,
+            foreign: BTreeMap::new(),
             ends: 0,
-        }
+        })
     }
 
     /// The number of faults so far.
     pub(crate) fn fault_count(&self) -> u64 {
         let AggregatorSurroundings { disk, store, .. } = &self.surroundings;
-        self.ends + disk.failure_count() + store.fault_count()
+        self.ends + disk.failure_count() + store.fault_count() + self.sources.fault_count()
     }
 
-    /// Ends all faults.
+    /// Ends all faults of disk and store.
     pub(crate) fn repair(&mut self) {
         self.surroundings.disk.repair();
         self.surroundings.store.repair();
+    }
+
+    /// Reloads the settings now and then; without faults they are in the end those of all nodes.
+    pub(crate) async fn reload_settings(&mut self, is_faulty: bool) -> io::Result<()> {
+        let Some(aggregator) = self.aggregator.as_ref().filter(|_| self.faults.has_settings_faults)
+        else {
+            return Ok(());
+        };
+        if let Some(plan) = self.sources.draw_reload(is_faulty)? {
+            aggregator.reload(plan).await;
+        }
+        Ok(())
+    }
+
+    /// Damages files of targets and secrets now and then; without faults all are whole.
+    pub(crate) fn change_files(&mut self, second: u64, is_faulty: bool) -> io::Result<()> {
+        if !is_faulty {
+            return self.sources.repair();
+        }
+        if self.faults.has_settings_faults { self.sources.draw_faults(second) } else { Ok(()) }
     }
 
     /// Draws the faults of a second: operations of the disk that fail, and the end of the process.
@@ -101,7 +139,15 @@ impl SimulatedHost {
         }
         self.invariants.note_start();
         let around = &self.surroundings;
-        match SimulatedAggregator::start(around, &self.recording, self.ahead_ms, peer) {
+        let plan = if self.faults.has_settings_faults {
+            self.sources.draw_plan()
+        } else {
+            Ok(scrape_plan(around.network.node_count()))
+        };
+        let started = plan.map_err(|error| error.to_string()).and_then(|plan| {
+            SimulatedAggregator::start(around, &self.recording, plan, self.ahead_ms, peer)
+        });
+        match started {
             Ok(aggregator) => {
                 // What a peer knows to have ended need not be there.
                 let broken = match peer {
@@ -139,9 +185,15 @@ impl SimulatedHost {
             aggregator.save(false);
         }
         let files = disk.files_of(STATE).0.len();
+        let mut foreign = self.foreign.iter();
+        if let Some((path, _)) = foreign.find(|(path, content)| disk.content_of(path) != **content)
+        {
+            broken.push(format!("{} of another version is changed", path.display()));
+        }
         broken.extend(self.invariants.check(&aggregator, network, files));
         broken.extend(StoreModel::check_files(disk));
         broken.extend(store.take_broken());
+        broken.extend(network.take_broken());
         if disk.is_gone() {
             // The process ended in the middle of a write, here with the power.
             drop(aggregator);
@@ -162,16 +214,46 @@ impl SimulatedHost {
             disk.cut_power(random);
         }
         disk.repair();
-        let broken = self.recording.check_read(disk, power);
+        let mut broken = self.recording.check_read(disk, power);
         if power {
             self.recording.note_power_cut(disk);
+        }
+        if self.faults.has_disk_faults && random.once_in(4) {
+            broken.extend(self.recording.flip_bit(disk, random));
+        }
+        if self.faults.has_disk_faults && random.once_in(4) {
+            self.change_state(random);
         }
         self.starts_at = second + 1 + random.below(8);
         if random.once_in(3) {
             let steps = self.faults.clock_steps;
             self.ahead_ms = steps[random.below(steps.len() as u64) as usize];
+            self.was_clock_set |= self.ahead_ms != 0;
         }
         broken
+    }
+
+    /// A bit of the saved state flips, or a newer gaunt has run meanwhile and written a file in its own format.
+    fn change_state(&mut self, random: &mut SeededRandom) {
+        let disk = &self.surroundings.disk;
+        let (mut files, _) = disk.files_of(STATE);
+        let own =
+            |path: &PathBuf| path.extension().is_some_and(|it| it == "gaunt" || it == "version1");
+        files.retain(|path| own(path) && !self.foreign.contains_key(path));
+        let chosen = random.below(files.len().max(1) as u64) as usize;
+        let Some(path) = files.into_iter().nth(chosen) else { return };
+        let mut content = disk.content_of(&path);
+        match content.get_mut(STATE_VERSION) {
+            Some(version)
+                if random.once_in(2) && path.extension().is_some_and(|it| it == "gaunt") =>
+            {
+                version.copy_from_slice(&NEWER_VERSION.to_le_bytes());
+                self.foreign.insert(path.clone(), content.clone());
+                disk.replace_content(&path, content);
+            }
+            _ => drop(disk.flip_bit(&path, random)),
+        }
+        self.invariants.forget_all();
     }
 
     /// What must hold once all faults are over for a while, `is_long` if it is long enough for every finding to close. The
@@ -185,6 +267,11 @@ impl SimulatedHost {
         drop(aggregator);
         let AggregatorSurroundings { disk, store, .. } = &self.surroundings;
         broken.extend(self.recording.check_read(disk, false));
+        if !self.was_clock_set {
+            let replayed =
+                RecordingModel::check_replay(disk, self.surroundings.network.node_count());
+            broken.extend(replayed.err());
+        }
         if !self.faults.has_disk_faults {
             broken.extend(self.steps.check_stored(store));
         }

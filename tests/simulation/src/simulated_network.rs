@@ -7,16 +7,29 @@ use std::{
     time::Duration,
 };
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use gaunt_node::metrics_server::host_names;
 use gaunt_schema::UnixMs;
 use gaunt_scrape::{ConnectionResult, Network, NetworkStream};
+use hyper::{Request, header::AUTHORIZATION};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
+    io::{AsyncReadExt as _, AsyncWriteExt as _, duplex},
+    sync::watch,
     time::{Instant, sleep},
 };
 
 use crate::{
-    deliberate_bug::DeliberateBug, seeded_random::SeededRandom, simulated_fleet::SimulatedNode,
+    deliberate_bug::DeliberateBug,
+    seeded_random::SeededRandom,
+    simulated_exporter::{
+        DISCOVERY_PORT, ExporterAnswer, SimulatedExporter, discovery_host, fleet_certificates,
+        list_node, parse_request, secret_of,
+    },
+    simulated_fleet::{PLAIN_PORT, SimulatedNode, TLS_PORT},
 };
+
+/// Time that the discovery server needs for a list.
+const LIST_DELAY: Duration = Duration::from_millis(10);
 
 /// Bytes in flight of a connection.
 const WINDOW: usize = 64 << 10;
@@ -34,13 +47,35 @@ struct NetworkState {
     nodes: Vec<SimulatedNode>,
     /// Until when each node cannot be reached.
     cut_until: Vec<UnixMs>,
-    /// The last page of each node that was sent as a whole.
-    last_pages: Vec<String>,
-    random: SeededRandom,
+    /// Until when another machine has the address of each node and claims to be it.
+    impostor_until: Vec<UnixMs>,
+    exporters: Vec<SimulatedExporter>,
+    /// For each node: what happens to one must not depend on the order of two requests at one instant.
+    random: Vec<SeededRandom>,
     /// One response in so many has a fault; none if there are no faults.
     fault_every: Option<u64>,
     /// What happened.
     counts: NetworkCounts,
+    /// What a client did that it must not.
+    broken: Vec<String>,
+}
+
+/// What answers at an address.
+#[derive(Clone, Copy, Debug)]
+enum ServedPlace {
+    /// The exporter of a node, over TLS or not.
+    Node { index: usize, is_tls: bool },
+    /// The server that lists the target of a node.
+    Discovery { index: usize },
+}
+
+impl ServedPlace {
+    /// The number of its node.
+    fn index(self) -> usize {
+        match self {
+            Self::Node { index, .. } | Self::Discovery { index } => index,
+        }
+    }
 }
 
 /// What the network did.
@@ -83,16 +118,19 @@ impl SimulatedNetwork {
     pub(crate) fn new(
         nodes: Vec<SimulatedNode>,
         began: UnixMs,
-        random: SeededRandom,
+        mut random: SeededRandom,
         bug: Option<DeliberateBug>,
     ) -> Self {
+        let names = watch::channel(host_names(&[])).1;
         let state = NetworkState {
             cut_until: vec![began; nodes.len()],
-            last_pages: vec![String::new(); nodes.len()],
+            impostor_until: vec![began; nodes.len()],
+            exporters: nodes.iter().map(|_| SimulatedExporter::new(names.clone())).collect(),
+            random: nodes.iter().map(|_| random.split()).collect(),
             nodes,
-            random,
             fault_every: None,
             counts: NetworkCounts::default(),
+            broken: Vec::new(),
         };
         Self { state: Arc::new(Mutex::new(state)), start: Instant::now(), began, bug }
     }
@@ -104,6 +142,21 @@ impl SimulatedNetwork {
     /// The true time.
     pub(crate) fn now(&self) -> UnixMs {
         self.began + self.start.elapsed()
+    }
+
+    fn place_at(&self, address: SocketAddr) -> Option<ServedPlace> {
+        let (host, mut nodes) = (address.ip().to_string(), 0..self.node_count());
+        if address.port() == DISCOVERY_PORT {
+            let index = nodes.find(|node| discovery_host(*node) == host)?;
+            return Some(ServedPlace::Discovery { index });
+        }
+        let is_tls = match address.port() {
+            PLAIN_PORT => false,
+            TLS_PORT => true,
+            _ => return None,
+        };
+        let index = nodes.find(|node| SimulatedNode::host(*node) == host)?;
+        Some(ServedPlace::Node { index, is_tls })
     }
 
     /// The number of nodes.
@@ -131,6 +184,19 @@ impl SimulatedNetwork {
         state.counts.faults += 1;
     }
 
+    /// Gives the address of a node to another machine for so long.
+    pub(crate) fn replace_node(&self, node: usize, lasts: Duration) {
+        let until = self.now() + lasts;
+        let mut state = self.state();
+        state.impostor_until[node] = until;
+        state.counts.faults += 1;
+    }
+
+    /// What clients did that they must not, since the last call.
+    pub(crate) fn take_broken(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().broken)
+    }
+
     /// Reboots a node.
     pub(crate) fn reboot_node(&self, node: usize, off: Duration) {
         let now = self.now();
@@ -149,35 +215,58 @@ impl SimulatedNetwork {
         self.state().counts
     }
 
-    /// Serves one connection to a node until either side ends it.
-    async fn serve(self, node: usize, mut stream: DuplexStream) {
+    /// Serves one connection until either side ends it.
+    async fn serve(self, place: ServedPlace, stream: impl NetworkStream) {
+        let ServedPlace::Node { index, is_tls: true } = place else {
+            return self.serve_requests(place, stream).await;
+        };
+        let is_impostor = self.state().impostor_until[index] > self.now();
+        let Ok(certificates) = fleet_certificates() else { return };
+        let acceptor = if is_impostor { &certificates.impostor } else { &certificates.nodes };
+        let Ok(mut stream) = acceptor.accept(stream).await else { return };
+        if is_impostor {
+            // TLS 1.3 lets the client send first; what it sends to an impostor is lost.
+            if stream.read(&mut [0]).await.is_ok_and(|count| count > 0) {
+                self.state().broken.push("a request is sent to an impostor".to_owned());
+            }
+            return;
+        }
+        self.serve_requests(place, stream).await;
+    }
+
+    async fn serve_requests(&self, place: ServedPlace, mut stream: impl NetworkStream) {
         let mut request = Vec::new();
         loop {
             let mut bytes = [0; 1024];
             match stream.read(&mut bytes).await {
                 Ok(count) if count > 0 => request.extend_from_slice(&bytes[..count]),
-                _ => break,
+                _ => return,
             }
             if !request.ends_with(b"\r\n\r\n") {
                 continue;
             }
+            let Some(parsed) = parse_request(&request) else {
+                return self.state().broken.push("a request cannot be read".to_owned());
+            };
             request.clear();
-            if !self.answer(node, &mut stream).await {
-                break;
+            if !self.answer(place, &parsed, &mut stream).await {
+                return;
             }
-        }
-        if self.bug != Some(DeliberateBug::UnboundedConnections) {
-            self.state().counts.open -= 1;
         }
     }
 
     /// Answers one request; whether the connection is kept.
-    async fn answer(&self, node: usize, stream: &mut DuplexStream) -> bool {
+    async fn answer(
+        &self,
+        place: ServedPlace,
+        request: &Request<()>,
+        stream: &mut impl NetworkStream,
+    ) -> bool {
         let (fault, unreachable) = {
             let now = self.now();
             let mut state = self.state();
             state.counts.requests += 1;
-            (state.draw_fault(), state.cut_until[node] > now || !state.nodes[node].is_on(now))
+            (state.draw_fault(place), !state.is_reachable(place, now))
         };
         if unreachable {
             // Packets are lost: the other side waits until its deadline.
@@ -186,68 +275,103 @@ impl SimulatedNetwork {
         if let Some(ResponseFault::Slow(wait)) = fault {
             sleep(wait).await;
         }
-        let page = {
-            let now = self.now();
-            let mut state = self.state();
-            let page = state.nodes[node].write_page(now);
-            if matches!(fault, Some(ResponseFault::Repeated)) && !state.last_pages[node].is_empty()
-            {
-                state.last_pages[node].clone()
-            } else {
-                state.last_pages[node].clone_from(&page);
-                page
+        let is_repeated = matches!(fault, Some(ResponseFault::Repeated));
+        let ExporterAnswer { head, body } = match place {
+            ServedPlace::Discovery { .. } => {
+                // A thread that reads a file at the same instant is done by then: the order of sources is always the same.
+                sleep(LIST_DELAY).await;
+                list_node(request)
+            }
+            ServedPlace::Node { index, .. } => {
+                if !self.state().is_authorized(index, request) {
+                    let refused = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n";
+                    return stream.write_all(refused).await.is_ok() && stream.flush().await.is_ok();
+                }
+                let exporter = self.state().publish_page(index, self.now(), is_repeated);
+                exporter.answer(request).await
             }
         };
-        let head = |status: &str, length: Option<usize>| {
-            let length = length.map_or_else(
-                || "connection: close\r\n".to_owned(),
-                |length| format!("content-length: {length}\r\n"),
-            );
-            format!("HTTP/1.1 {status}\r\ncontent-type: text/plain; version=0.0.4\r\n{length}\r\n")
-        };
-        let (answer, is_kept) = match fault {
+        let length = format!("content-length: {}\r\n\r\n", body.len());
+        let (bytes, is_kept) = match fault {
             Some(ResponseFault::Silent) => return wait_for_end(stream).await,
             Some(ResponseFault::Closed) => return false,
             Some(ResponseFault::Torn { says_length }) => {
-                let cut = self.state().random.below(page.len() as u64) as usize;
-                let length = says_length.then_some(page.len());
-                (head("200 OK", length) + page.get(..cut).unwrap_or_default(), false)
+                // The length differs a little from run to run: TLS and the numbers of ticks are random.
+                let permille = self.state().random[place.index()].below(1_000) as usize;
+                let cut = permille * body.len() / 1_000;
+                let length = if says_length { &length } else { "connection: close\r\n\r\n" };
+                ([head.as_bytes(), length.as_bytes(), &body[..cut]].concat(), false)
             }
             Some(ResponseFault::Garbage) => {
                 let garbage = "\u{1}<html>{not a page} \\ \n".repeat(3);
-                (head("200 OK", Some(garbage.len())) + &garbage, true)
+                let length = format!("content-length: {}\r\n\r\n", garbage.len());
+                ((head + &length + &garbage).into_bytes(), true)
             }
-            Some(ResponseFault::Failed) => (head("500 Failed", Some(0)), true),
+            Some(ResponseFault::Failed) => {
+                (b"HTTP/1.1 500 Failed\r\ncontent-length: 0\r\n\r\n".to_vec(), true)
+            }
             Some(ResponseFault::Slow(_) | ResponseFault::Repeated) | None => {
-                (head("200 OK", Some(page.len())) + &page, true)
+                ([head.as_bytes(), length.as_bytes(), &body].concat(), true)
             }
         };
-        stream.write_all(answer.as_bytes()).await.is_ok() && is_kept
+        let is_sent = stream.write_all(&bytes).await.is_ok() && stream.flush().await.is_ok();
+        is_sent && is_kept
     }
 }
 
 /// Waits until the other side ends the connection, which is not kept.
-async fn wait_for_end(stream: &mut DuplexStream) -> bool {
+async fn wait_for_end(stream: &mut impl NetworkStream) -> bool {
     let mut bytes = [0; 64];
     while stream.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
     false
 }
 
 impl NetworkState {
-    fn draw_fault(&mut self) -> Option<ResponseFault> {
+    /// Whether packets arrive; an address that another machine has does not lead to the node.
+    fn is_reachable(&self, place: ServedPlace, now: UnixMs) -> bool {
+        let ServedPlace::Node { index, .. } = place else { return true };
+        self.cut_until[index] <= now && self.nodes[index].is_on(now)
+    }
+
+    /// Checks the credentials of a request, if it has any: those of another node must not be sent here.
+    fn is_authorized(&mut self, node: usize, request: &Request<()>) -> bool {
+        let Some(sent) = request.headers().get(AUTHORIZATION) else { return true };
+        let sent = sent.to_str().unwrap_or_default();
+        let is_of = |node: usize| {
+            let secret = secret_of(node);
+            let pair = BASE64_STANDARD.encode(format!("gaunt:{secret}"));
+            sent == format!("Bearer {secret}") || sent == format!("Basic {pair}")
+        };
+        if (0..self.nodes.len()).any(|other| other != node && is_of(other)) {
+            self.broken.push(format!("{} is sent {sent:?}", SimulatedNode::name_of(node)));
+        }
+        is_of(node)
+    }
+
+    /// Publishes the page of now, unless the page before `is_repeated`.
+    fn publish_page(&mut self, node: usize, now: UnixMs, is_repeated: bool) -> SimulatedExporter {
+        let exporter = self.exporters[node].clone();
+        if !is_repeated || !exporter.has_page() {
+            exporter.publish(self.nodes[node].report(now));
+        }
+        exporter
+    }
+
+    fn draw_fault(&mut self, place: ServedPlace) -> Option<ResponseFault> {
         let every = self.fault_every?;
-        if !self.random.once_in(every) {
+        let random = &mut self.random[place.index()];
+        if !random.once_in(every) {
             return None;
         }
         self.counts.faults += 1;
-        Some(match self.random.below(8) {
-            0 | 1 => ResponseFault::Slow(self.random.shorter_than(Duration::from_secs(3))),
+        Some(match random.below(8) {
+            0 | 1 => ResponseFault::Slow(random.shorter_than(Duration::from_secs(3))),
             2 => ResponseFault::Silent,
             3 => ResponseFault::Torn { says_length: true },
             4 => ResponseFault::Torn { says_length: false },
             5 => ResponseFault::Closed,
             6 => ResponseFault::Repeated,
-            _ if self.random.once_in(2) => ResponseFault::Garbage,
+            _ if random.once_in(2) => ResponseFault::Garbage,
             _ => ResponseFault::Failed,
         })
     }
@@ -257,14 +381,18 @@ impl Network for SimulatedNetwork {
     fn connect(&self, address: SocketAddr) -> ConnectionResult {
         let network = self.clone();
         Box::pin(async move {
-            let node = (0..network.node_count())
-                .find(|node| SimulatedNode::address(*node) == address.to_string())
-                .ok_or(io::ErrorKind::AddrNotAvailable)?;
+            let place = network.place_at(address).ok_or(io::ErrorKind::AddrNotAvailable)?;
             let now = network.now();
             let (is_cut, is_on, is_refused) = {
                 let mut state = network.state();
-                let faulty = state.fault_every.is_some() && state.random.once_in(40);
-                (state.cut_until[node] > now, state.nodes[node].is_on(now), faulty)
+                let is_faulty = state.fault_every.is_some();
+                let faulty = is_faulty && state.random[place.index()].once_in(40);
+                match place {
+                    ServedPlace::Discovery { .. } => (false, true, faulty),
+                    ServedPlace::Node { index, .. } => {
+                        (state.cut_until[index] > now, state.nodes[index].is_on(now), faulty)
+                    }
+                }
             };
             if is_cut {
                 sleep(Duration::from_mins(10)).await;
@@ -275,7 +403,13 @@ impl Network for SimulatedNetwork {
             }
             let (ours, theirs) = duplex(WINDOW);
             network.state().counts.open += 1;
-            tokio::spawn(network.clone().serve(node, theirs));
+            let serving = network.clone();
+            tokio::spawn(async move {
+                serving.clone().serve(place, theirs).await;
+                if serving.bug != Some(DeliberateBug::UnboundedConnections) {
+                    serving.state().counts.open -= 1;
+                }
+            });
             Ok(Box::new(ours) as Box<dyn NetworkStream>)
         })
     }

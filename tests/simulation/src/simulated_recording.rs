@@ -4,17 +4,29 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt::Write as _,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use gaunt_engine::record::{
-    RecordError, RecordOptions, Recorder, RecorderStatus, Recording, RecordingWriter,
-    decode_segment,
+use gaunt::command::engine_preamble::{SerializedBaselines, WAIT, resume_engine};
+use gaunt_api::{Answer, Question};
+use gaunt_engine::{
+    Engine, EngineOptions,
+    record::{
+        RecordError, RecordOptions, Recorder, RecorderFollowHandle, RecorderStatus, Recording,
+        RecordingWriter, decode_segment,
+    },
 };
-use gaunt_schema::{Batch, Delivery, UnixMs, text};
+use gaunt_schema::{Batch, Delivery, RecordingPreamble, UnixMs, text};
+use tokio::task::JoinSet;
 
-use crate::{simulated_aggregator::PERIOD, simulated_disk::SimulatedDisk};
+use crate::{
+    seeded_random::SeededRandom, simulated_aggregator::PERIOD, simulated_disk::SimulatedDisk,
+    simulated_follower::SimulatedFollower,
+};
 
 /// Folder of the recording.
 const FOLDER: &str = "recording";
@@ -25,8 +37,17 @@ const SIZES: [u64; 2] = [64 << 20, 64 << 10];
 /// A segment may have this many bytes too much: it ends after the block that exceeds its size.
 const BLOCK_ROOM: u64 = 4 << 10;
 
+/// Bytes of a segment's header.
+const SEGMENT_HEADER: usize = 28;
+
 /// Entries that may wait to be written: those of two seconds, and of a moment in which all targets answer.
 const MAX_PENDING: usize = 64;
+
+/// Followers at once, of which the recorder accepts four.
+const FOLLOWERS: usize = 5;
+
+/// The part of a recording that is replayed at the end.
+const REPLAYED: Duration = Duration::from_secs(30);
 
 /// The recorder of one process.
 pub(crate) struct SimulatedRecorder {
@@ -39,6 +60,13 @@ pub(crate) struct SimulatedRecorder {
     /// The newest segment, and the operations of the disk that had failed when the process began.
     newest: Option<PathBuf>,
     failures: u64,
+    follow: RecorderFollowHandle,
+    followers: Vec<SimulatedFollower>,
+    /// Whether the recorder has asked for the state of the engine, and the task that hears of it.
+    is_asked: Arc<AtomicBool>,
+    _asks: JoinSet<()>,
+    baselines: SerializedBaselines,
+    random: SeededRandom,
 }
 
 /// What was given to the recorders of all processes of a run, and what is safe.
@@ -51,6 +79,8 @@ pub(crate) struct RecordingModel {
     written: BTreeSet<u64>,
     /// Segments that are complete and were synchronised, with the number of their blocks.
     complete: BTreeMap<PathBuf, usize>,
+    /// Whether bits flipped.
+    is_damaged: bool,
 }
 
 /// Identifies a delivery; 0 for one that is not the result of a scrape.
@@ -74,6 +104,7 @@ impl RecordingModel {
             given: Vec::new(),
             written: BTreeSet::new(),
             complete: BTreeMap::new(),
+            is_damaged: false,
         }
     }
 
@@ -81,6 +112,7 @@ impl RecordingModel {
     pub(crate) fn start_recorder(
         &self,
         disk: &SimulatedDisk,
+        random: SeededRandom,
     ) -> Result<(Recorder, SimulatedRecorder), RecordError> {
         let options = RecordOptions {
             folder: FOLDER.into(),
@@ -91,6 +123,16 @@ impl RecordingModel {
         };
         let (recorder, writer) = Recorder::start_stepped(options, Arc::new(disk.clone()))?;
         let status = recorder.disk_status().cloned().unwrap_or_default();
+        let follow = recorder.follow_handle();
+        follow.announce_preambles(WAIT);
+        let (is_asked, mut asks) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
+        let (asked, hears) = (is_asked.clone(), follow.clone());
+        asks.spawn(async move {
+            loop {
+                hears.asked().await;
+                asked.store(true, Ordering::Relaxed);
+            }
+        });
         let simulated = SimulatedRecorder {
             status,
             writer,
@@ -98,6 +140,12 @@ impl RecordingModel {
             given: 0,
             newest: None,
             failures: disk.failure_count(),
+            follow,
+            followers: Vec::new(),
+            is_asked,
+            _asks: asks,
+            baselines: SerializedBaselines::default(),
+            random,
         };
         Ok((recorder, simulated))
     }
@@ -147,6 +195,7 @@ impl RecordingModel {
         if recorder.pending.len() > MAX_PENDING {
             broken.push(format!("{} entries wait to be recorded", recorder.pending.len()));
         }
+        broken.extend(self.step_followers(recorder));
         let (segments, bytes) = disk.files_of(FOLDER);
         if after.0 > 0 && bytes > self.max_size + BLOCK_ROOM {
             broken.push(format!("the recording has {bytes} bytes of {}", self.max_size));
@@ -165,6 +214,79 @@ impl RecordingModel {
         broken
     }
 
+    /// Lets the followers read: what arrives was given, in this order.
+    fn step_followers(&self, recorder: &mut SimulatedRecorder) -> Vec<String> {
+        let mut broken = Vec::new();
+        recorder.followers.retain_mut(|follower| match follower.step() {
+            Ok(goes_on) => goes_on,
+            Err(why) => {
+                broken.push(why);
+                false
+            }
+        });
+        for follower in &recorder.followers {
+            let mut given = self.given.iter();
+            if !follower.read.iter().all(|key| given.any(|other| other == key)) {
+                broken.push("what a follower reads was not given like this".to_owned());
+            }
+        }
+        broken
+    }
+
+    /// A bit flips in a segment that was complete. Returns what does not hold: a block is the unit of loss, and it is told.
+    pub(crate) fn flip_bit(
+        &mut self,
+        disk: &SimulatedDisk,
+        random: &mut SeededRandom,
+    ) -> Vec<String> {
+        let chosen = random.below(self.complete.len().max(1) as u64) as usize;
+        let Some((path, blocks)) = self.complete.iter().nth(chosen) else { return Vec::new() };
+        let (path, blocks) = (path.clone(), *blocks);
+        self.complete.remove(&path);
+        self.written.clear();
+        self.is_damaged = true;
+        let in_header = disk.flip_bit(&path, random) < SEGMENT_HEADER;
+        let left = block_count(disk, &path);
+        if left + 1 < blocks && !in_header {
+            return vec![format!("a bit flipped: {left} of {blocks} blocks are left")];
+        }
+        match Recording::open_on_disk(Arc::new(disk.clone()), Path::new(FOLDER)) {
+            Ok(read) if left < blocks && read.damaged_segments().is_empty() => {
+                let unfinished = read.unfinished_bytes();
+                vec![format!("a bit flipped, and nothing says so but {unfinished} bytes")]
+            }
+            Ok(_) | Err(RecordError::Empty(_) | RecordError::Damaged(_)) => Vec::new(),
+            Err(error) => vec![format!("a bit flipped: {error}")],
+        }
+    }
+
+    /// Replays the end of the recording: every node must be there.
+    pub(crate) fn check_replay(disk: &SimulatedDisk, nodes: usize) -> Result<(), String> {
+        let plain = |error: RecordError| format!("the recording cannot be replayed: {error}");
+        let recording =
+            Recording::open_on_disk(Arc::new(disk.clone()), Path::new(FOLDER)).map_err(plain)?;
+        let (first, last) = recording.time_span();
+        let from = first.max(last - REPLAYED);
+        let options = EngineOptions { period: PERIOD, ..EngineOptions::default() };
+        let engine = resume_engine(&recording, from, options);
+        let mut engine = engine.map_err(|error| format!("no replay: {error}"))?;
+        let mut tick = from;
+        for delivery in recording.deliveries_from(from) {
+            let (at, delivery) = delivery.map_err(plain)?;
+            while tick + Duration::from_secs(1) <= at {
+                tick = tick + Duration::from_secs(1);
+                engine.run_tick(tick);
+            }
+            engine.ingest_delivery(delivery);
+        }
+        engine.run_tick(last);
+        let Answer::Overview(overview) = engine.answer_question(&Question::Overview) else {
+            return Err("a replay has no overview".to_owned());
+        };
+        let live = overview.nodes.live as usize;
+        if live == nodes { Ok(()) } else { Err(format!("{live} of {nodes} nodes are replayed")) }
+    }
+
     /// Checks what can be read after the process ended; `power` if the power was lost, too.
     pub(crate) fn check_read(&self, disk: &SimulatedDisk, power: bool) -> Vec<String> {
         let mut broken = Vec::new();
@@ -173,7 +295,7 @@ impl RecordingModel {
             Err(RecordError::Empty(_)) if self.written.is_empty() || power => return broken,
             Err(error) => return vec![format!("the recording cannot be read: {error}")],
         };
-        if !power && !recording.damaged_segments().is_empty() {
+        if !power && !self.is_damaged && !recording.damaged_segments().is_empty() {
             broken.push(format!("segments are damaged: {:?}", recording.damaged_segments()));
         }
         let mut read = Vec::new();
@@ -212,6 +334,27 @@ impl RecordingModel {
         self.written.clear();
         let (segments, _) = disk.files_of(FOLDER);
         self.complete.retain(|path, _| segments.contains(path));
+    }
+}
+
+impl SimulatedRecorder {
+    /// A second: followers come, and the recorder gets the state of the engine that it asked for, late, or none.
+    pub(crate) fn step_engine(&mut self, engine: &Engine, since: Option<UnixMs>, now: UnixMs) {
+        if self.followers.len() < FOLLOWERS && self.random.once_in(20) {
+            let random = SeededRandom::new(self.random.below(u64::MAX));
+            self.followers.extend(SimulatedFollower::start(&self.follow, now, random));
+        }
+        if !self.is_asked.load(Ordering::Relaxed) || self.random.once_in(3) {
+            return;
+        }
+        let Some(state) = engine.persisted_state() else { return };
+        self.is_asked.store(false, Ordering::Relaxed);
+        let preamble = self.baselines.build_preamble(&state, since).ok();
+        let preamble = preamble.filter(|_| !self.random.once_in(6)).map(|preamble| {
+            let room = self.follow.preamble_room().saturating_sub(preamble.len());
+            RecordingPreamble { past: engine.recorded_past(room).to_bytes().into(), ..preamble }
+        });
+        self.follow.answer_preamble(now, preamble);
     }
 }
 

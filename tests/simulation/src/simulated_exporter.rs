@@ -1,0 +1,171 @@
+//! The exporters of the simulated nodes, and a discovery server. Formats, compression and frames of the pages are those of
+//! gaunt-node; TLS is rustls with certificates of the run's own authority.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::{Arc, LazyLock},
+};
+
+use gaunt_node::{
+    MetricsPage,
+    host_check::HostNames,
+    metrics_server::{ServedPages, answer_request},
+};
+use gaunt_schema::{Report, text::CompatOptions};
+use http_body_util::{BodyExt as _, Collected};
+use hyper::{
+    Request,
+    body::Bytes,
+    header::{ACCEPT_ENCODING, CONTENT_ENCODING},
+};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tokio::sync::watch;
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        ServerConfig,
+        crypto::ring,
+        pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+    },
+};
+
+use crate::simulated_fleet::{NODES, SimulatedNode};
+
+/// The port of the servers that list targets.
+pub(crate) const DISCOVERY_PORT: u16 = 8080;
+
+/// The address of the server that lists the target of a node, at `/NODE/PORT`.
+pub(crate) fn discovery_host(node: usize) -> String {
+    format!("10.0.9.{}", node + 1)
+}
+
+/// The exporter of one node; clones are the same.
+#[derive(Clone)]
+pub(crate) struct SimulatedExporter {
+    pages: watch::Sender<Arc<MetricsPage>>,
+    served: ServedPages,
+}
+
+/// An answer, before any fault.
+pub(crate) struct ExporterAnswer {
+    /// Status line and headers, but the length and the empty line.
+    pub(crate) head: String,
+    pub(crate) body: Bytes,
+}
+
+impl SimulatedExporter {
+    /// An exporter without a page.
+    pub(crate) fn new(names: watch::Receiver<HostNames>) -> Self {
+        let page = MetricsPage::new(Arc::default(), CompatOptions::default());
+        let (pages, shown) = watch::channel(Arc::new(page));
+        let (ras_requests, access) = (watch::Sender::new(0), watch::channel(None).1);
+        let served = ServedPages { pages: shown, names, ras_requests, access };
+        Self { pages, served }
+    }
+
+    /// Publishes the page of this report.
+    pub(crate) fn publish(&self, report: Report) {
+        let compat = CompatOptions::default();
+        let page = MetricsPage::from_previous(&self.pages.borrow(), Arc::new(report), compat);
+        self.pages.send_replace(Arc::new(page));
+    }
+
+    /// Whether there was a page before.
+    pub(crate) fn has_page(&self) -> bool {
+        self.served.pages.has_changed().unwrap_or(false)
+    }
+
+    /// Answers a request from the newest page.
+    pub(crate) async fn answer(&self, request: &Request<()>) -> ExporterAnswer {
+        let client = IpAddr::V4(Ipv4Addr::new(10, 0, 1, 1));
+        let response = answer_request(request, &self.served, client).await;
+        let lines = response.headers().iter().map(|(name, value)| {
+            [name.as_str(), ": ", value.to_str().unwrap_or_default(), "\r\n"].concat()
+        });
+        let head = format!("HTTP/1.1 {}\r\n", response.status()) + &lines.collect::<String>();
+        let is_plain = !response.headers().contains_key(CONTENT_ENCODING);
+        // A body in memory has no errors.
+        let body = response.into_body().collect().await;
+        let body = body.map(Collected::to_bytes).unwrap_or_default();
+        let accepted = request.headers().get(ACCEPT_ENCODING).map(|it| it.to_str());
+        if is_plain
+            && accepted.is_some_and(|it| it.is_ok_and(|it| it.contains("zstd")))
+            && let Ok(packed) = zstd::bulk::compress(&body, 1)
+        {
+            // As a proxy before an exporter may do.
+            return ExporterAnswer {
+                head: head + "content-encoding: zstd\r\n",
+                body: packed.into(),
+            };
+        }
+        ExporterAnswer { head, body }
+    }
+}
+
+/// The discovery server's answer to a request for the list of a node.
+pub(crate) fn list_node(request: &Request<()>) -> ExporterAnswer {
+    let path = request.uri().path().trim_start_matches('/');
+    let (node, port) = path.split_once('/').unwrap_or_default();
+    let list = format!(
+        r#"[{{"targets": ["10.0.0.{node}:{port}"], "labels": {{"rack": "r1"}}}}, {{"labels": {{}}}}]"#
+    );
+    ExporterAnswer {
+        head: "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n".to_owned(),
+        body: list.into(),
+    }
+}
+
+/// Parses the head of a request.
+pub(crate) fn parse_request(head: &[u8]) -> Option<Request<()>> {
+    let head = str::from_utf8(head).ok()?;
+    let mut lines = head.split("\r\n");
+    let mut words = lines.next()?.split(' ');
+    let mut request = Request::builder().method(words.next()?).uri(words.next()?);
+    for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
+        request = request.header(name, value);
+    }
+    request.body(()).ok()
+}
+
+/// The secret that clients may send to a node: no other node may ever see it.
+pub(crate) fn secret_of(node: usize) -> String {
+    format!("secret-of-{}", SimulatedNode::name_of(node))
+}
+
+/// What the nodes present to clients over TLS.
+pub(crate) struct FleetCertificates {
+    /// The authority that clients trust, in PEM.
+    pub(crate) authority: String,
+    pub(crate) nodes: TlsAcceptor,
+    /// A certificate for the same addresses by an authority that nobody trusts.
+    pub(crate) impostor: TlsAcceptor,
+}
+
+/// The certificates of all runs of this process.
+pub(crate) fn fleet_certificates() -> Result<&'static FleetCertificates, String> {
+    static CERTIFICATES: LazyLock<Result<FleetCertificates, String>> =
+        LazyLock::new(|| create_certificates().map_err(|error| error.to_string()));
+    CERTIFICATES.as_ref().map_err(Clone::clone)
+}
+
+fn create_certificates() -> Result<FleetCertificates, Box<dyn std::error::Error>> {
+    let (authority, nodes) = create_acceptor()?;
+    let (_, impostor) = create_acceptor()?;
+    Ok(FleetCertificates { authority, nodes, impostor })
+}
+
+/// An authority in PEM, and a server with its certificate for the addresses of all nodes.
+fn create_acceptor() -> Result<(String, TlsAcceptor), Box<dyn std::error::Error>> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+    let names: Vec<String> = (0..NODES).map(SimulatedNode::host).collect();
+    let key = KeyPair::generate()?;
+    let certificate = CertificateParams::new(names)?.signed_by(&key, &authority)?;
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)?;
+    Ok((authority.pem(), TlsAcceptor::from(Arc::new(config))))
+}
