@@ -23,6 +23,7 @@ mod past_answers;
 mod past_replay;
 mod remote_recording;
 mod safe_json;
+mod stored_fabric;
 mod stored_fleet;
 mod stored_past;
 mod stored_rows;

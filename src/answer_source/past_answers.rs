@@ -3,7 +3,7 @@
 //! Verdicts of a store say what was judged then, for the whole fleet and at little cost; the raw series of a Prometheus are
 //! replayed for everything else.
 
-use gaunt_api::{Answer, Question};
+use gaunt_api::{Answer, Question, Subject};
 use gaunt_engine::{EngineHandle, EngineOptions};
 use gaunt_schema::{SanitizedText, UnixMs};
 use gaunt_series::SeriesOptions;
@@ -92,9 +92,11 @@ struct PastAnswerer {
 
 impl PastAnswerer {
     async fn answer(&mut self, at: UnixMs, question: Question) -> Answer {
-        // Rows of one node have their values in a replay.
-        let is_of_node = match &question {
-            Question::Table(filter) => find_node(filter).is_some(),
+        // Rows of one node have their values in a replay, and all ports are there.
+        let replay_has_more = match &question {
+            Question::Table(filter) => {
+                filter.subject() == Subject::Ports || find_node(filter).is_some()
+            }
             _ => false,
         };
         if let (Some(stored), Question::History(query)) = (&mut self.stored, &question)
@@ -108,7 +110,7 @@ impl PastAnswerer {
         let mut failure = None;
         if let Some(stored) = &mut self.stored
             && StoredPast::answers(&question)
-            && !(is_of_node && self.replay.is_some())
+            && !(replay_has_more && self.replay.is_some())
         {
             match stored.answer(at, &question).await {
                 Ok(answer) => return answer,
@@ -119,8 +121,8 @@ impl PastAnswerer {
             return replay.answer(at, question).await;
         }
         let why = failure.unwrap_or_else(|| {
-            "the store keeps verdicts: overview, findings, jobs, nodes and states of GPUs. Set prometheus.url to the \
-             server that scrapes the exporters for values of nodes, GPUs, ports and jobs"
+            "the store keeps verdicts: overview, findings, jobs, nodes, states of GPUs and the network without a filter. Set \
+             prometheus.url to the server that scrapes the exporters for values of nodes, GPUs, ports and jobs"
                 .to_owned()
         });
         refuse(&SanitizedText::new(&why))

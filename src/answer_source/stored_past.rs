@@ -1,7 +1,7 @@
 //! Stored past: answers about a time that the engine does not keep, out of the verdicts that were written to a store.
 //!
 //! All verdicts of one step were written together. The newest step before the time is read whole, one sample a series:
-//! overview, findings, jobs, nodes and states of GPUs are as they were judged then.
+//! overview, findings, jobs, nodes, states of GPUs and the network by leaf and rail are as they were judged then.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -63,6 +63,16 @@ pub(super) enum StoredPastError {
          narrow the filter, or leave out span"
     )]
     NotOneDevice,
+    /// It has verdicts of that time without the network.
+    #[error(
+        "the verdicts of {at} in {server} have no ports: no node had an RDMA port then, or the aggregator was older"
+    )]
+    NoNetwork {
+        /// The address of the store.
+        server: SanitizedText,
+        /// The time of the verdicts.
+        at: String,
+    },
     /// It has no verdicts of that time.
     #[error("{server} has no verdicts of the 5 minutes before {at}")]
     NoStep {
@@ -161,8 +171,9 @@ impl StoredPast {
             }
             Question::Table(filter) => matches!(
                 filter.subject(),
-                Subject::Jobs | Subject::Nodes | Subject::Gpus | Subject::Findings
+                Subject::Jobs | Subject::Nodes | Subject::Gpus | Subject::Ports | Subject::Findings
             ),
+            Question::Fabric(filter) => filter.is_all(),
             _ => false,
         }
     }
@@ -220,6 +231,10 @@ impl StoredPast {
     ) -> Result<Answer, StoredPastError> {
         let instant = self.read_instant(at).await?;
         let fleet = &instant.fleet;
+        if is_of_network(question) && !fleet.fabric.is_known() {
+            let server = SanitizedText::new(&self.options.series.url);
+            return Err(StoredPastError::NoNetwork { server, at: fleet.at.to_rfc3339() });
+        }
         Ok(match question {
             Question::Nodes => Answer::Nodes(Arc::new(fleet.node_list())),
             Question::List(filter) if filter.subject() == Subject::Nodes => {
@@ -227,6 +242,7 @@ impl StoredPast {
             }
             Question::Findings => Answer::Findings(Arc::new(fleet.finding_list())),
             Question::GpuTime => Answer::GpuTime(Arc::new(fleet.gpu_time())),
+            Question::Fabric(_) => Answer::Fabric(Arc::new(fleet.fabric.fabric_matrix(fleet.at))),
             Question::Table(filter) => match fleet.build_table(filter) {
                 Some(table) => Answer::Table(Arc::new(table)),
                 None => self.overview(&instant),
@@ -247,8 +263,9 @@ impl StoredPast {
         let StoredInstant { fleet, losses } = instant;
         let server = self.options.series.url.split(['?', '#']).next().unwrap_or_default();
         let note = SanitizedText::new(&format!(
-            "past, from the verdicts of {} in the store {server}: states, losses, findings and jobs; no values of GPUs, \
-             ports and hosts, no changes; sentences of findings are from the journal of this aggregator",
+            "past, from the verdicts of {} in the store {server}: states, losses, findings, jobs, and the network by leaf and \
+             rail; no values of GPUs, single ports and hosts, no changes; of ports those that were not active or had a finding; \
+             sentences of findings are from the journal of this aggregator",
             format_time_of_day(fleet.at)
         ));
         let overview = fleet.overview(&self.engine, losses, self.options.interval, vec![note]);
@@ -288,5 +305,14 @@ impl StoredPast {
             }
         }
         lists
+    }
+}
+
+/// Whether a question is about ports.
+pub(super) fn is_of_network(question: &Question) -> bool {
+    match question {
+        Question::Fabric(_) => true,
+        Question::Table(filter) => filter.subject() == Subject::Ports,
+        _ => false,
     }
 }
