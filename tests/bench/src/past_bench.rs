@@ -24,7 +24,7 @@ mod metrics_server;
 mod past_fleet;
 mod virtual_receiver;
 
-use judged_run::{ToldFindings, judge_pages, judge_past};
+use judged_run::{ReadBy, ToldFindings, judge_pages, judge_past};
 use metrics_server::MetricsServer;
 use past_fleet::{FAULTY_NODES, FIELDS, GPUS_PER_NODE, PERIOD_MS, PastFleet};
 use virtual_receiver::{VirtualReceiver, judge_forwarded};
@@ -182,7 +182,7 @@ fn judge_each_way(
     let selector = "cluster=\"hall-1\"";
     ways.push((
         "asked of Prometheus",
-        judge_past(runtime, asked.options(), selector, from, now)?.1,
+        judge_past(runtime, (asked.options(), ReadBy::Queries), selector, from, now)?.1,
     ));
 
     let mut victoria = MetricsServer::start_victoria_metrics()?;
@@ -192,7 +192,8 @@ fn judge_each_way(
     }
     // A new series is shown some seconds later.
     std::thread::sleep(Duration::from_secs(5));
-    let told = judge_past(runtime, victoria.options(), selector, from, now)?.1;
+    let options = (victoria.options(), ReadBy::Queries);
+    let told = judge_past(runtime, options, selector, from, now)?.1;
     ways.push(("asked of VictoriaMetrics", told));
     drop(victoria);
 
@@ -303,9 +304,17 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     let screen_ms = measure_screen(&runtime, &server, now)?;
     show(format!("a node a week ago {screen_ms:.0} ms"))?;
     let halls = "cluster=~\"hall-1|hall-2\"";
-    let (postmortem_s, _) = judge_past(&runtime, server.options(), halls, from, now)?;
     let (scrapes, judged) = (sizes.scrapes, sizes.judged);
-    show(format!("{scrapes} scrapes of {judged} GPUs judged in {postmortem_s:.1} s"))?;
+    let mut postmortem_s = 0.0;
+    // The last one is what a post-mortem does.
+    for (name, read_by) in [("queries", ReadBy::Queries), ("remote read", ReadBy::RemoteRead)] {
+        let before = server.cpu()?;
+        (postmortem_s, _) = judge_past(&runtime, (server.options(), read_by), halls, from, now)?;
+        let theirs = server.cpu()? - before;
+        show(format!(
+            "{scrapes} scrapes of {judged} GPUs judged by {name} in {postmortem_s:.1} s, CPU {theirs:.1} s of theirs"
+        ))?;
+    }
     let large = PastFleet { fields: FIELDS.len(), ..fleet };
     let (cores, samples) = measure_receiving(&runtime, &large, sizes.received, now)?;
     let received = sizes.received;
