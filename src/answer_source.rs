@@ -27,6 +27,7 @@ mod stored_fabric;
 mod stored_fleet;
 mod stored_past;
 mod stored_rows;
+mod stored_usage;
 
 pub use aggregator_choice::AggregatorReportFn;
 pub use aggregator_client::AggregatorClient;

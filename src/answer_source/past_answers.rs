@@ -3,6 +3,8 @@
 //! Verdicts of a store say what was judged then, for the whole fleet and at little cost; the raw series of a Prometheus are
 //! replayed for everything else.
 
+use std::time::Duration;
+
 use gaunt_api::{Answer, Question, Subject};
 use gaunt_engine::{EngineHandle, EngineOptions};
 use gaunt_schema::{SanitizedText, UnixMs};
@@ -33,6 +35,8 @@ pub struct PastSources {
 pub struct PastAnswers {
     questions: mpsc::Sender<PastQuestion>,
     has_store: bool,
+    /// How long the engine keeps usage.
+    kept_usage: Duration,
 }
 
 /// A question about an instant.
@@ -49,7 +53,7 @@ impl PastAnswers {
         if stored.is_none() && series.is_none() {
             return None;
         }
-        let has_store = stored.is_some();
+        let (has_store, kept_usage) = (stored.is_some(), engine.usage);
         let (questions, mut waiting) = mpsc::channel::<PastQuestion>(WAITING);
         let mut answerer = PastAnswerer {
             stored: stored.map(|stored| StoredPast::new(stored, engine.clone(), live.clone())),
@@ -63,15 +67,19 @@ impl PastAnswers {
                 }
             }
         });
-        Some(Self { questions, has_store })
+        Some(Self { questions, has_store, kept_usage })
     }
 
     /// Whether an answer of the engine shows less than the span that was asked for, and a store may have more.
     pub(super) fn has_more(&self, question: &Question, answer: &Answer) -> bool {
-        let (Question::History(query), Answer::History(known)) = (question, answer) else {
-            return false;
+        let is_longer = match (question, answer) {
+            (Question::History(query), Answer::History(known)) => {
+                query.span.is_some_and(|span| span > known.span())
+            }
+            (Question::Usage(span), Answer::Usage(_)) => *span > self.kept_usage,
+            _ => false,
         };
-        self.has_store && query.span.is_some_and(|span| span > known.span())
+        self.has_store && is_longer
     }
 
     /// Answers a question about `at`.
@@ -99,13 +107,19 @@ impl PastAnswerer {
             }
             _ => false,
         };
-        if let (Some(stored), Question::History(query)) = (&mut self.stored, &question)
-            && let Some(span) = query.span
-        {
-            return match stored.history(at, query, span).await {
-                Ok(answer) => answer,
-                Err(error) => refuse(&SanitizedText::new(&error.to_string())),
+        if let Some(stored) = &mut self.stored {
+            let summed_up = match &question {
+                Question::History(query) => match query.span {
+                    Some(span) => Some(stored.history(at, query, span).await),
+                    None => None,
+                },
+                Question::Usage(span) => Some(stored.usage(at, *span).await),
+                _ => None,
             };
+            if let Some(answer) = summed_up {
+                return answer
+                    .unwrap_or_else(|error| refuse(&SanitizedText::new(&error.to_string())));
+            }
         }
         let mut failure = None;
         if let Some(stored) = &mut self.stored

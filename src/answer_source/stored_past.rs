@@ -19,7 +19,7 @@ use gaunt_schema::{
 };
 use gaunt_series::{QueryError, SeriesOptions, StoredHistory, StoredSeries, StoredSteps};
 
-use super::stored_fleet::StoredFleet;
+use super::{stored_fleet::StoredFleet, stored_usage::read_usage};
 
 /// The span of the history of lost GPUs in an overview.
 const LOSSES: Duration = Duration::from_mins(30);
@@ -52,6 +52,14 @@ pub(super) enum StoredPastError {
         "{server} has no samples of {name} there in this span; metrics are written with store.level = \"screens\""
     )]
     NoSeries {
+        /// The address of the store.
+        server: SanitizedText,
+        /// The name of the series.
+        name: &'static str,
+    },
+    /// It has no usage of the hours.
+    #[error("{server} has no samples of {name} in these hours; they are written at each full hour")]
+    NoUsage {
         /// The address of the store.
         server: SanitizedText,
         /// The name of the series.
@@ -211,6 +219,22 @@ impl StoredPast {
             low,
             high,
         })))
+    }
+
+    /// GPU time of the full hours in the `span` up to `until`.
+    pub(super) async fn usage(
+        &mut self,
+        until: UnixMs,
+        span: Duration,
+    ) -> Result<Answer, StoredPastError> {
+        let cluster = self.engine.cluster.clone();
+        let stored = self.open_stored().await?;
+        let usage = read_usage(stored, &cluster, until, span).await?;
+        if usage.rows.is_empty() {
+            let (server, name) = (stored.server().clone(), "gaunt_job_gpu_hours");
+            return Err(StoredPastError::NoUsage { server, name });
+        }
+        Ok(Answer::Usage(Arc::new(usage)))
     }
 
     async fn open_stored(&mut self) -> Result<&mut StoredSeries, QueryError> {

@@ -68,6 +68,8 @@ rows! {
         Metric::new_gauge("gaunt_gpu_state_code", Fleet, Unit::Count, 1.0);
     JOB_GPU_HOURS, "GPU-hours of the last hour by job, user, state and cause of loss, at the full hour; only written to a store.",
         Metric::new_gauge("gaunt_job_gpu_hours", Fleet, Unit::Count, 0.001);
+    JOB_LOST_GPU_HOURS, "Lost GPU-hours of the last hour by job, user, state and cause of loss, at the full hour; only written to a store.",
+        Metric::new_gauge("gaunt_job_lost_gpu_hours", Fleet, Unit::Count, 0.001);
     JOB_ENERGY, "Energy of GPUs in the last hour by job, user, state and cause of loss, at the full hour; only written to a store.",
         Metric::new_gauge("gaunt_job_energy_joules", Fleet, Unit::Joules, 1.0);
     FABRIC_PORTS, "Ports by leaf and rail; only written to a store.",
