@@ -62,15 +62,22 @@ impl Cluster {
         }
     }
 
+    /// The periods of its target that a result speaks for, before it is ingested: several if gaunt itself was late.
+    pub fn periods_of(&self, batch: &Batch) -> u32 {
+        let index = self.target_positions.get(&batch.target).filter(|_| is_own(batch));
+        index.map_or(1, |index| self.targets[*index].periods_until(batch.at, self.period))
+    }
+
     /// Ingests the result of one scrape of one target.
     pub(super) fn ingest_batch(&mut self, batch: &Batch) {
         let Some(index) = self.target_positions.get(&batch.target).copied() else { return };
+        let periods = self.periods_of(batch);
         let tracked = &mut self.targets[index];
         if tracked.last_attempt.is_some_and(|last| batch.at < last) {
             return; // Overtaken by a later attempt.
         }
         tracked.record_attempt(batch, self.period);
-        self.late_share.count(batch.at, batch.outcome.as_ref().is_err_and(ScrapeFailure::is_own));
+        self.late_share.count(batch.at, periods, is_own(batch));
         if let Ok(page) = &batch.outcome {
             let flag = self.ingest_page(index, batch.at, page).err();
             let tracked = &mut self.targets[index];
@@ -437,7 +444,7 @@ impl Cluster {
 
 /// Whether devices of this class are part of the topology.
 const fn is_in_topology(class: DeviceClass) -> bool {
-    matches!(class, DeviceClass::Node | DeviceClass::Port | DeviceClass::Gpu)
+    matches!(class, DeviceClass::Node | DeviceClass::Port | DeviceClass::Gpu | DeviceClass::Nvlink)
 }
 
 /// Whether the selection differs from before for devices that are part of the topology: devices appear or disappear.
@@ -456,4 +463,9 @@ fn is_topology_changed(previous: &RowLayout, report: &Report) -> bool {
     let infos = previous.infos.iter().filter(is_identity);
     !devices.eq(report.devices.iter().filter(in_topology))
         || !infos.eq(report.infos.iter().filter(is_identity))
+}
+
+/// Whether the result carries no information about its target.
+fn is_own(batch: &Batch) -> bool {
+    batch.outcome.as_ref().is_err_and(ScrapeFailure::is_own)
 }

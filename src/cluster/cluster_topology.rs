@@ -16,6 +16,7 @@ use gaunt_schema::{
 use super::{
     cluster_node::{DeviceEntry, Node, NodeId},
     device_inventory::DeviceInventory,
+    port_kind::PortKinds,
 };
 
 mod attributed_facts;
@@ -106,7 +107,10 @@ pub struct NvlinkDomainMembers {
 #[derive(Debug, Default)]
 pub struct ClusterTopology {
     ports: Vec<PortTopology>,
+    port_kinds: PortKinds,
     gpus: Vec<GpuTopology>,
+    /// The row of the GPU of each NVLink.
+    nvlinks: Vec<Option<u32>>,
     nodes: HashMap<NodeId, NodeTopology>,
     leaves: BTreeMap<SanitizedText, LeafSwitch>,
     rails: BTreeMap<SanitizedText, Vec<u32>>,
@@ -122,6 +126,24 @@ impl ClusterTopology {
     /// Topology of the port at this row.
     pub fn port_topology(&self, row: u32) -> Option<&PortTopology> {
         self.ports.get(row as usize)
+    }
+
+    /// The kind of the port at this row: ports of one kind have one type of adapter, link layer and number. The numbers
+    /// of kinds have no meaning beyond that, and change with the topology.
+    pub fn port_kind(&self, row: u32) -> Option<u32> {
+        self.port_kinds.of_port(row)
+    }
+
+    /// The group of a node with ports: nodes of one group have equally many ports of each kind. The numbers of groups
+    /// have no meaning beyond that, and change with the topology.
+    pub fn port_group(&self, id: NodeId) -> Option<u32> {
+        self.port_kinds.group_of_node(id)
+    }
+
+    /// The row of the GPU that the NVLink at this row belongs to.
+    #[inline]
+    pub fn gpu_of_nvlink(&self, row: u32) -> Option<u32> {
+        *self.nvlinks.get(row as usize)?
     }
 
     /// Topology of the GPU at this row.
@@ -192,7 +214,9 @@ impl ClusterTopology {
     pub(super) fn from_facts(facts: &TopologyFacts, inventory: &DeviceInventory) -> Self {
         let mut topology = Self { cables: facts.all_cables(), ..Self::default() };
         topology.ports.resize_with(inventory.row_count(DeviceClass::Port), PortTopology::default);
+        topology.port_kinds = PortKinds::of(inventory);
         topology.gpus.resize_with(inventory.row_count(DeviceClass::Gpu), GpuTopology::default);
+        topology.nvlinks.resize(inventory.row_count(DeviceClass::Nvlink), None);
         for (id, node) in inventory.sorted_nodes() {
             let location = facts.locate_node(&node.name);
             for row in node.device_rows(DeviceClass::Port) {
@@ -201,6 +225,7 @@ impl ClusterTopology {
                 }
             }
             topology.add_gpus(inventory, id, node, location.domain.as_ref());
+            topology.add_nvlinks(inventory, node);
             topology.add_node(id, location);
         }
         for (name, leaf) in &mut topology.leaves {
@@ -249,6 +274,16 @@ impl ClusterTopology {
         }
         if location != NodeTopology::default() {
             self.nodes.insert(id, location);
+        }
+    }
+
+    fn add_nvlinks(&mut self, inventory: &DeviceInventory, node: &Node) {
+        let name =
+            |class, row| inventory.entry_at(class, row).and_then(|entry| entry.device.key.first());
+        let gpus = node.device_rows(DeviceClass::Gpu).iter();
+        let gpus: HashMap<_, u32> = gpus.map(|row| (name(DeviceClass::Gpu, *row), *row)).collect();
+        for row in node.device_rows(DeviceClass::Nvlink) {
+            self.nvlinks[*row as usize] = gpus.get(&name(DeviceClass::Nvlink, *row)).copied();
         }
     }
 

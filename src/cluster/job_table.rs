@@ -6,7 +6,7 @@ use gaunt_schema::{
     DeviceClass, JobAllocation, JobList, SanitizedText, SchedulerJob, UnixMs, catalogue::gpu,
 };
 
-use super::device_inventory::DeviceInventory;
+use super::{Cluster, device_inventory::DeviceInventory};
 
 /// Maximum number of schedulers.
 const MAX_SCHEDULERS: usize = 16;
@@ -39,6 +39,8 @@ pub(super) struct JobTable {
     /// Number of GPUs of the job of each GPU, by row; 0 without a job.
     sizes: Vec<u32>,
     attributes: HashMap<SanitizedText, JobAttributes>,
+    /// When the job of each GPU started, by row.
+    starts: Vec<Option<UnixMs>>,
 }
 
 impl JobTable {
@@ -48,26 +50,6 @@ impl JobTable {
         if !list.jobs.is_empty() && self.schedulers.len() < MAX_SCHEDULERS {
             self.schedulers.insert(list.source, list.jobs);
         }
-    }
-
-    /// The job of the GPU at this row.
-    pub(super) fn of(&self, gpu: u32) -> Option<&SanitizedText> {
-        self.job_by_gpu.get(gpu as usize)?.as_ref()
-    }
-
-    /// GPUs of each job, by row.
-    pub(super) fn gpus_by_job(&self) -> &BTreeMap<SanitizedText, Vec<u32>> {
-        &self.gpus
-    }
-
-    /// Number of GPUs of the job of the GPU at this row.
-    pub(super) fn job_size(&self, gpu: u32) -> Option<u32> {
-        self.sizes.get(gpu as usize).copied().filter(|size| *size > 0)
-    }
-
-    /// The attributes of a job.
-    pub(super) fn job_attributes(&self, job: &str) -> Option<&JobAttributes> {
-        self.attributes.get(job)
     }
 
     /// Recomputes the allocation of GPUs to jobs.
@@ -102,6 +84,14 @@ impl JobTable {
             }
         }
         self.merge_attributes();
+        self.starts.clear();
+        self.starts.resize(self.job_by_gpu.len(), None);
+        for (job, gpus) in &self.gpus {
+            let started = self.attributes.get(job).and_then(|attributes| attributes.started);
+            for row in gpus {
+                self.starts[*row as usize] = started;
+            }
+        }
     }
 
     /// Adds the attributes that schedulers report.
@@ -123,6 +113,34 @@ impl JobTable {
                 };
             }
         }
+    }
+}
+
+impl Cluster {
+    /// GPUs of each job, by row.
+    pub fn gpus_by_job(&self) -> &BTreeMap<SanitizedText, Vec<u32>> {
+        &self.jobs.gpus
+    }
+
+    /// The job that holds a GPU, as of the last [`Self::advance_to`]: from its page, else from a scheduler.
+    #[inline]
+    pub fn job_of_gpu(&self, gpu: u32) -> Option<&SanitizedText> {
+        self.jobs.job_by_gpu.get(gpu as usize)?.as_ref()
+    }
+
+    /// Number of GPUs of the job that holds this one; none without a job.
+    pub fn job_size(&self, gpu: u32) -> Option<u32> {
+        self.jobs.sizes.get(gpu as usize).copied().filter(|size| *size > 0)
+    }
+
+    /// When the job of the GPU at this row started.
+    pub fn job_start_of_gpu(&self, gpu: u32) -> Option<UnixMs> {
+        *self.jobs.starts.get(gpu as usize)?
+    }
+
+    /// Attributes of a job, as far as pages and schedulers report them.
+    pub fn job_attributes(&self, job: &str) -> Option<&JobAttributes> {
+        self.jobs.attributes.get(job)
     }
 }
 

@@ -29,11 +29,11 @@ struct Part {
 }
 
 impl LateShare {
-    /// Counts an attempt that ended at `at`; `is_own` if it carries no information about its target.
-    pub(super) fn count(&mut self, at: UnixMs, is_own: bool) {
+    /// Counts a result at `at` that speaks for so many periods; `is_own` if it carries no information about its target.
+    pub(super) fn count(&mut self, at: UnixMs, periods: u32, is_own: bool) {
         if let Some(part) = self.part(at) {
-            part.attempts = part.attempts.saturating_add(1);
-            part.unjudged = part.unjudged.saturating_add(u32::from(is_own));
+            part.attempts = part.attempts.saturating_add(periods);
+            part.unjudged = part.unjudged.saturating_add(if is_own { periods } else { 0 });
         }
     }
 
@@ -110,7 +110,7 @@ mod tests {
         for second in 0..120 {
             let at = START + Duration::from_secs(second);
             // Two of four attempts in the first minute, none in the second.
-            (0..4).for_each(|attempt| share.count(at, second < 60 && attempt < 2));
+            (0..4).for_each(|attempt| share.count(at, 1, second < 60 && attempt < 2));
             share.advance(at);
             assert!(share.parts.len() <= PARTS);
         }
@@ -118,7 +118,7 @@ mod tests {
         let mut share = LateShare::default();
         for second in 0..60 {
             let at = START + Duration::from_secs(second);
-            (0..4).for_each(|attempt| share.count(at, attempt < 2));
+            (0..4).for_each(|attempt| share.count(at, 1, attempt < 2));
         }
         assert_eq!(share.unjudged(240.0), (0.5, 120));
         assert_eq!(share.unjudged(480.0), (0.25, 120), "the other half was not tried");
@@ -144,7 +144,7 @@ mod tests {
         let mut at = 7_i64;
         for _ in 0..10_000 {
             at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            share.count(UnixMs(at.rem_euclid(1_000_000)), at % 3 == 0);
+            share.count(UnixMs(at.rem_euclid(1_000_000)), 1, at % 3 == 0);
             assert!(share.parts.len() <= PARTS);
             assert!(share.parts.iter().map(|part| part.begins).is_sorted());
         }

@@ -1,9 +1,6 @@
 //! The cluster model: state of all nodes, devices and targets. It does no I/O and reads no clock.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use gaunt_schema::{
     AbsenceReason, CertificateLine, Delivery, DeviceClass, MetricId, Reading, RecordingStatus,
@@ -26,6 +23,7 @@ mod multi_exporter_tests;
 mod name_spelling;
 mod node_join;
 mod node_rivals;
+mod port_kind;
 mod port_netdevs;
 mod rate;
 mod refused_devices;
@@ -352,27 +350,6 @@ impl Cluster {
     #[inline]
     pub fn is_unseen(&self, class: DeviceClass, row: u32) -> bool {
         self.inventory.last_seen(class, row).is_none_or(|at| self.is_stale(at))
-    }
-
-    /// GPUs of each job, by row.
-    pub fn gpus_by_job(&self) -> &BTreeMap<SanitizedText, Vec<u32>> {
-        self.jobs.gpus_by_job()
-    }
-
-    /// The job that holds a GPU, as of the last [`Self::advance_to`]: from its page, else from a scheduler.
-    #[inline]
-    pub fn job_of_gpu(&self, gpu: u32) -> Option<&SanitizedText> {
-        self.jobs.of(gpu)
-    }
-
-    /// Number of GPUs of the job that holds this one; none without a job.
-    pub fn job_size(&self, gpu: u32) -> Option<u32> {
-        self.jobs.job_size(gpu)
-    }
-
-    /// Attributes of a job, as far as pages and schedulers report them.
-    pub fn job_attributes(&self, job: &str) -> Option<&JobAttributes> {
-        self.jobs.job_attributes(job)
     }
 
     /// The topology, as of the last [`Self::advance_to`].

@@ -82,6 +82,8 @@ pub struct TrackedTarget {
     last_failed: bool,
     /// When the next attempt must be reported; set by the first tick.
     due: Option<UnixMs>,
+    /// The time of its last result of any kind.
+    reported: Option<UnixMs>,
     /// The name by which its last page called its node.
     pub(super) page_name: Option<SanitizedText>,
     /// Another target that reports the same node and is not used, and when its page came.
@@ -136,6 +138,7 @@ impl TrackedTarget {
             down_since: None,
             last_failed: false,
             due: None,
+            reported: None,
             page_name: None,
             rival: None,
             node_time: None,
@@ -150,6 +153,7 @@ impl TrackedTarget {
     pub(super) fn record_attempt(&mut self, batch: &Batch, period: Duration) {
         // One period to the next attempt, and up to one more because that one may use its whole deadline.
         self.due = Some(batch.at + period * 2 + GRACE);
+        self.reported = Some(batch.at);
         if matches!(batch.outcome, Err(ScrapeFailure::Resting(_))) {
             return; // No attempt: the result of the last one stays.
         }
@@ -200,6 +204,13 @@ impl TrackedTarget {
     /// Extends the deadline of its next attempt by a time in which nothing was ingested.
     pub(super) fn extend_deadline(&mut self, late: Duration) {
         self.due = self.due.map(|due| due + late);
+        self.reported = self.reported.map(|reported| reported + late);
+    }
+
+    /// Returns the periods that a result at `at` speaks for: one report covers all of them that passed while gaunt was late.
+    pub(super) fn periods_until(&self, at: UnixMs, period: Duration) -> u32 {
+        let passed = self.reported.map_or(Duration::ZERO, |reported| at.duration_since(reported));
+        (passed.div_duration_f64(period.max(Duration::from_millis(1))).round() as u32).max(1)
     }
 
     /// Counts the periods without a report until `now`.

@@ -283,7 +283,8 @@ impl Engine {
                 self.cluster.drop_result(batch.target, batch.at);
                 return tracing::debug!(target = batch.target.0, reason, "batch dropped");
             }
-            target_answers::count_attempt(&mut self.totals, batch);
+            let periods = self.cluster.periods_of(batch);
+            target_answers::count_attempt(&mut self.totals, batch, periods);
         }
         self.cluster.ingest_delivery(delivery);
     }

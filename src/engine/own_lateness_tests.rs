@@ -167,6 +167,25 @@ fn own_lateness_of_every_other_attempt_is_reported() {
     );
 }
 
+/// A machine that carries a third of its pages: each target is read every three seconds, and one result speaks for the
+/// two periods in between.
+#[test]
+fn periods_that_one_result_leaves_out_are_all_counted() {
+    let mut run = LatenessTestRun::new(30);
+    (0..60).for_each(|_| run.read_all());
+    let skipped =
+        |run: &LatenessTestRun| run.engine.totals.scrapes.get("skipped").copied().unwrap_or(0);
+    for _ in 0..20 {
+        run.step_second(|target, second| match (u64::from(target) + second) % 3 {
+            0 => Some(Ok(build_page(second))),
+            1 => None,
+            _ => Some(Err(ScrapeFailure::Skipped)),
+        });
+    }
+    assert_eq!(run.finding_kinds(), [FindingKind::AggregatorLate]);
+    assert!((380..=400).contains(&skipped(&run)), "{} of 400 periods", skipped(&run));
+}
+
 /// The loop ticks in time, but no scrape runs: nothing is reported for a minute.
 #[test]
 fn own_lateness_of_scrapes_that_never_run_takes_no_node_down() {

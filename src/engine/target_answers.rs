@@ -20,8 +20,8 @@ pub(super) fn drop_reason(target: Option<&TrackedTarget>, batch: &Batch) -> Opti
     target.last_attempt.is_some_and(|last| batch.at < last).then_some("overtaken")
 }
 
-/// Counts one attempt.
-pub(super) fn count_attempt(totals: &mut CumulativeTotals, batch: &Batch) {
+/// Counts a result, for so many periods.
+pub(super) fn count_attempt(totals: &mut CumulativeTotals, batch: &Batch, periods: u32) {
     let outcome = match &batch.outcome {
         Ok(page) => {
             totals.samples += page.report.samples.len() as u64;
@@ -35,8 +35,8 @@ pub(super) fn count_attempt(totals: &mut CumulativeTotals, batch: &Batch) {
         Err(failure) => failure.as_str(),
     };
     match totals.scrapes.get_mut(outcome) {
-        Some(count) => *count += 1,
-        None => drop(totals.scrapes.insert(SanitizedText::new(outcome), 1)),
+        Some(count) => *count += u64::from(periods),
+        None => drop(totals.scrapes.insert(SanitizedText::new(outcome), periods.into())),
     }
 }
 

@@ -243,7 +243,7 @@ impl JudgeState {
     /// Whether a job begins on the GPU at this row: then its baselines are learned anew.
     fn observe_job_start(&mut self, cluster: &Cluster, row: u32, at: UnixMs) -> bool {
         let job = cluster.job_of_gpu(row);
-        let started = job.and_then(|job| cluster.job_attributes(job)?.started);
+        let started = cluster.job_start_of_gpu(row);
         let frozen = self.frozen.has_gpu(row);
         let Some(gpu) = self.gpus.get_mut(row as usize) else { return false };
         let named = job.map(|job| (job, started));

@@ -8,8 +8,8 @@ use super::{Thresholds, moving_average::CompactTimestamp};
 #[derive(Clone, Debug, Default)]
 pub(super) struct GpuAllocation {
     job: Option<SanitizedText>,
-    /// When that began; zero if unknown.
-    started: UnixMs,
+    /// When that began, if known.
+    started: CompactTimestamp,
     /// Since when it is not held.
     free: CompactTimestamp,
 }
@@ -39,11 +39,18 @@ impl GpuAllocation {
         let was_free =
             free.is_set() && CompactTimestamp::of(now).seconds_since(free) >= limits.leave_seconds;
         let Some((job, started)) = job else { return was_free && frozen };
-        let previous = self.job.replace(job.clone());
-        let before = Some(self.started).filter(|before| *before != UnixMs::default());
+        let before = Some(self.started).filter(|before| before.is_set());
+        let started = started.map(CompactTimestamp::of);
         self.started = started.or(before).unwrap_or_default();
-        let another = previous.as_ref().is_some_and(|previous| previous != job);
-        let anew = before.zip(started).is_some_and(|(before, started)| started > before);
+        let another = self.job.as_ref().is_some_and(|previous| previous != job);
+        // Two texts that are one in memory are equal without a comparison: it is kept as the cluster has it.
+        if self.job.as_ref().is_none_or(|previous| !std::ptr::eq(previous.as_str(), job.as_str())) {
+            self.job = Some(job.clone());
+        }
+        let is_later = |(before, started): (CompactTimestamp, CompactTimestamp)| {
+            started.to_millis() > before.to_millis()
+        };
+        let anew = before.zip(started).is_some_and(is_later);
         if another {
             self.started = started.unwrap_or_default();
         }
@@ -62,7 +69,8 @@ mod tests {
         let mut holder = GpuAllocation::default();
         let mut see =
             |second: i64, job: Option<(&SanitizedText, Option<i64>)>, held: bool, frozen: bool| {
-                let job = job.map(|(job, started)| (job, started.map(UnixMs)));
+                let job =
+                    job.map(|(job, started)| (job, started.map(|second| UnixMs(second * 1_000))));
                 holder.observe_holder(UnixMs(second * 1_000), job, Some(held), frozen, &limits)
             };
         assert!(!see(0, Some((&a, None)), true, false), "the first that is seen is not new");

@@ -85,7 +85,6 @@ mod robust_stats;
 mod sample_interval;
 mod serving_queue;
 mod shift_detector;
-mod sibling_kind;
 mod slow_gpu;
 mod slow_node;
 mod slowdown_causes;

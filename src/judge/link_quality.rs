@@ -1,6 +1,6 @@
 //! Link quality: ports with symbol errors or FEC corrections, and ports below their expected line rate.
 
-use std::{cell::OnceCell, collections::HashMap};
+use std::collections::HashMap;
 
 use gaunt_schema::{
     AbsenceReason, DeviceClass, Entity, Finding, FindingKind, MetricId, catalogue::port,
@@ -30,16 +30,19 @@ pub(super) fn detect_bad_links(
     let fleet_rates = FleetLinkRates::of(cluster);
     let peers = judge.links.sum_errors();
     for (id, node) in cluster.sorted_nodes() {
-        let below_peers = OnceCell::new();
+        let fell = |row| {
+            let best = judge.links.of(row).and_then(LinkAverages::best_rate);
+            best > cluster.current_value(port::RATE, row)
+        };
+        let below_peers = fleet_rates.ports_below_peers(id, node, fell).unwrap_or_default();
         for row in node.device_rows(DeviceClass::Port) {
             let Some(link) = judge.links.of(*row) else { continue };
             if is_port_active(cluster, *row) != Some(true) {
                 continue;
             }
-            let (fleet_rates, below_peers) = (&fleet_rates, &below_peers);
-            let row = *row;
+            let (row, below_peers) = (*row, below_peers.as_slice());
             let active_port =
-                ActivePort { judge, cluster, id, node, row, link, peers, fleet_rates, below_peers };
+                ActivePort { judge, cluster, id, node, row, link, peers, below_peers };
             outcome.suspicions.extend(active_port.detect_low_rate());
             match active_port.detect_link_errors(&mut resends) {
                 Some(suspicion) => outcome.suspicions.push(suspicion),
@@ -62,9 +65,8 @@ struct ActivePort<'a> {
     link: &'a LinkAverages,
     /// The recent errors of all ports.
     peers: PeerEvents,
-    fleet_rates: &'a FleetLinkRates,
-    /// The ports of its node that are slower than those of most peers, computed once for all of them.
-    below_peers: &'a OnceCell<Vec<(u32, f64)>>,
+    /// The ports of its node that are slower than those of most peers, and the rate that these have instead.
+    below_peers: &'a [(u32, f64)],
 }
 
 impl ActivePort<'_> {
@@ -113,15 +115,7 @@ impl ActivePort<'_> {
     fn detect_low_rate(&self) -> Option<PendingFinding> {
         let now = self.cluster.current_value(port::RATE, self.row)?;
         let own_best = self.link.best_rate()?;
-        let below_peers = self.below_peers.get_or_init(|| {
-            let fell = |row| {
-                let best = self.judge.links.of(row).and_then(LinkAverages::best_rate);
-                best > self.cluster.current_value(port::RATE, row)
-            };
-            let (fleet, cluster) = (self.fleet_rates, self.cluster);
-            fleet.ports_below_peers(cluster, self.id, self.node, fell).unwrap_or_default()
-        });
-        let peer = below_peers.iter().find(|(row, _)| *row == self.row).map(|(_, rate)| *rate);
+        let peer = self.below_peers.iter().find(|(row, _)| *row == self.row).map(|(_, rate)| *rate);
         let fell = now < own_best;
         if !fell && peer.is_none() {
             return None;

@@ -4,38 +4,79 @@
 //! them apart: they may be numbered differently on each node. So nodes are compared by how many ports have which rate, if
 //! they have equally many ports of each kind: a slower adapter of another model is no fault.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    cell::{OnceCell, RefCell},
+    collections::HashMap,
+};
 
 use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{Device, DeviceClass, catalogue::port};
 
-use super::{
-    port_trackers::is_port_active,
-    sibling_kind::{SiblingKind, sibling_kind},
-};
+use super::port_trackers::is_port_active;
 
 /// Other nodes that are needed to tell a fault from the design: fewer have no majority.
 const LEAST_PEERS: usize = 3;
 
 /// The rates of all active ports, by node. Nodes with equally many ports of each kind are peers.
-pub(super) struct FleetLinkRates {
-    nodes: BTreeMap<NodeId, NodeLinkRates>,
-    /// Groups of peers.
-    peers: Vec<Vec<NodeId>>,
+///
+/// Most peers have the same rates: they are compared once for all nodes that have them, so that the cost grows with the
+/// fleet and not with its square.
+pub(super) struct FleetLinkRates<'a> {
+    cluster: &'a Cluster,
+    /// The index of each node's rates.
+    nodes: HashMap<NodeId, usize>,
+    /// All different rates of the nodes of each group of peers.
+    rates: Vec<NodeLinkRates>,
+    groups: Vec<PeerGroup>,
+    /// By group of peers and the bits of a rate.
+    slow_namesakes: RefCell<HashMap<(usize, u64), SlowNamesakes<'a>>>,
 }
 
-/// The rates of a node's active ports.
+/// How many ports of each name are as slow as a rate.
+type SlowNamesakes<'a> = HashMap<&'a Device, usize>;
+
+/// Nodes that are peers of each other.
+#[derive(Default)]
+struct PeerGroup {
+    nodes: Vec<NodeId>,
+    /// The indices of their rates.
+    rates: Vec<usize>,
+}
+
+/// The rates of the active ports of one or more nodes.
 struct NodeLinkRates {
-    /// The index of its group of peers.
+    /// The index of their group of peers.
     group: usize,
     /// Lowest first.
     active: Vec<f64>,
+    /// The number of nodes that have these rates.
+    nodes: usize,
+    /// Which of the rates too many ports have; none if there are too few peers.
+    surplus: OnceCell<Option<Vec<SurplusRate>>>,
 }
 
-impl FleetLinkRates {
-    pub(super) fn of(cluster: &Cluster) -> Self {
-        let mut rates = Self { nodes: BTreeMap::new(), peers: Vec::new() };
-        let mut groups: HashMap<Vec<SiblingKind<'_>>, usize> = HashMap::new();
+/// A rate that more ports of a node have than is usual.
+#[derive(Clone, Copy)]
+struct SurplusRate {
+    /// Bytes per second.
+    rate: f64,
+    /// How many ports have this rate or a lower one, beyond the usual number.
+    too_many: usize,
+    /// The rate that most peers have instead, in bytes per second.
+    instead: f64,
+}
+
+impl<'a> FleetLinkRates<'a> {
+    pub(super) fn of(cluster: &'a Cluster) -> Self {
+        let mut fleet = Self {
+            cluster,
+            nodes: HashMap::new(),
+            rates: Vec::new(),
+            groups: Vec::new(),
+            slow_namesakes: RefCell::default(),
+        };
+        let mut groups: HashMap<u32, usize> = HashMap::new();
+        let mut known: HashMap<(usize, Vec<u64>), usize> = HashMap::new();
         for (id, node) in cluster.sorted_nodes() {
             let rows = node.device_rows(DeviceClass::Port);
             let active = rows.iter().filter(|row| is_port_active(cluster, **row) == Some(true));
@@ -45,56 +86,115 @@ impl FleetLinkRates {
                 continue;
             }
             active.sort_by(f64::total_cmp);
-            let entries = rows.iter().filter_map(|row| cluster.device_at(DeviceClass::Port, *row));
-            let mut kinds: Vec<SiblingKind<'_>> = entries.map(sibling_kind).collect();
-            kinds.sort_unstable();
-            let group = *groups.entry(kinds).or_insert_with(|| {
-                rates.peers.push(Vec::new());
-                rates.peers.len() - 1
+            let Some(group) = cluster.topology().port_group(id) else { continue };
+            let group = *groups.entry(group).or_insert_with(|| {
+                fleet.groups.push(PeerGroup::default());
+                fleet.groups.len() - 1
             });
-            rates.peers[group].push(id);
-            rates.nodes.insert(id, NodeLinkRates { group, active });
+            let bits = active.iter().map(|rate| rate.to_bits()).collect();
+            let rates = *known.entry((group, bits)).or_insert_with(|| {
+                fleet.groups[group].rates.push(fleet.rates.len());
+                fleet.rates.push(NodeLinkRates {
+                    group,
+                    active,
+                    nodes: 0,
+                    surplus: OnceCell::new(),
+                });
+                fleet.rates.len() - 1
+            });
+            fleet.rates[rates].nodes += 1;
+            fleet.groups[group].nodes.push(id);
+            fleet.nodes.insert(id, rates);
         }
-        rates
+        fleet
     }
 
     /// Returns the ports of a node that are slower than its peers' and the rate that most peers have instead: first those
     /// that `fell`. None if there are too few peers.
     pub(super) fn ports_below_peers(
         &self,
-        cluster: &Cluster,
         id: NodeId,
         node: &Node,
         fell: impl Fn(u32) -> bool,
     ) -> Option<Vec<(u32, f64)>> {
-        let own = self.nodes.get(&id)?;
-        let peers = self.peers.get(own.group)?.iter().filter(|peer| **peer != id);
-        let peers: Vec<NodeId> = peers.copied().collect();
-        if peers.len() < LEAST_PEERS {
-            return None;
-        }
-        let mut levels = own.active.clone();
-        levels.dedup();
-        let above = |rate: f64| {
-            let low_count = own.low_count(rate);
-            let usual_count = median_of(peers.iter().map(|peer| self.nodes[peer].low_count(rate)))?;
-            let rates = peers.iter().filter_map(|peer| self.nodes[peer].active.get(low_count - 1));
-            let instead = median_of(rates.copied()).filter(|instead| *instead > rate)?;
-            Some((low_count.checked_sub(usual_count).filter(|excess| *excess > 0)?, instead))
-        };
-        let excess: Vec<Option<(usize, f64)>> = levels.iter().map(|rate| above(*rate)).collect();
+        let own = *self.nodes.get(&id)?;
+        let surplus = self.rates[own].surplus.get_or_init(|| self.compare_with_peers(own));
         let mut below: Vec<(u32, f64)> = Vec::new();
-        for (at, rate) in levels.into_iter().enumerate() {
-            let Some((too_many, _)) = excess[at] else { continue };
-            // A port that fell below another one by design is missing above that one, which is as it should be.
-            let missing = excess[at..].iter().map_while(|level| level.map(|(_, instead)| instead));
-            let instead = missing.last().unwrap_or(rate);
-            let mut ports = ports_with_rate(cluster, node, &peers, rate);
+        for SurplusRate { rate, too_many, instead } in surplus.as_ref()? {
+            let mut ports = self.ports_with_rate(node, self.rates[own].group, *rate);
             ports.sort_by_key(|row| !fell(*row));
             let too_many = too_many.saturating_sub(below.len());
-            below.extend(ports.into_iter().take(too_many).map(|row| (row, instead)));
+            below.extend(ports.into_iter().take(too_many).map(|row| (row, *instead)));
         }
         Some(below)
+    }
+
+    /// Returns the rates that too many ports of a node have, lowest first.
+    fn compare_with_peers(&self, own: usize) -> Option<Vec<SurplusRate>> {
+        let own_rates = &self.rates[own];
+        let peers = || {
+            let peers = self.groups[own_rates.group].rates.iter();
+            peers.map(|at| (&self.rates[*at], self.rates[*at].nodes - usize::from(*at == own)))
+        };
+        if peers().map(|(_, nodes)| nodes).sum::<usize>() < LEAST_PEERS {
+            return None;
+        }
+        let mut levels = own_rates.active.clone();
+        levels.dedup();
+        let above = |rate: f64| {
+            let low_count = own_rates.low_count(rate);
+            let counts = peers().map(|(rates, nodes)| (rates.low_count(rate), nodes));
+            let usual_count = weighted_median(counts)?;
+            let rates = peers()
+                .filter_map(|(rates, nodes)| Some((*rates.active.get(low_count - 1)?, nodes)));
+            let instead = weighted_median(rates).filter(|instead| *instead > rate)?;
+            let too_many = low_count.checked_sub(usual_count).filter(|excess| *excess > 0)?;
+            Some(SurplusRate { rate, too_many, instead })
+        };
+        let surplus: Vec<Option<SurplusRate>> = levels.into_iter().map(above).collect();
+        let with_rate_instead = |(at, level): (usize, &Option<SurplusRate>)| {
+            // A port that fell below another one by design is missing above that one, which is as it should be.
+            let missing = surplus[at..].iter().map_while(|level| level.map(|level| level.instead));
+            level.map(|level| SurplusRate {
+                instead: missing.last().unwrap_or(level.instead),
+                ..level
+            })
+        };
+        Some(surplus.iter().enumerate().filter_map(with_rate_instead).collect())
+    }
+
+    /// The active ports of a node with this rate; first those whose namesakes on the peers are faster.
+    fn ports_with_rate(&self, node: &Node, group: usize, rate: f64) -> Vec<u32> {
+        let mut namesakes = self.slow_namesakes.borrow_mut();
+        let slow = namesakes
+            .entry((group, rate.to_bits()))
+            .or_insert_with(|| self.count_slow_namesakes(group, rate));
+        let has_rate = |row: &u32| {
+            self.cluster.current_value(port::RATE, *row) == Some(rate)
+                && is_port_active(self.cluster, *row) == Some(true)
+        };
+        let rows = node.device_rows(DeviceClass::Port).iter().copied();
+        let mut rows: Vec<u32> = rows.filter(has_rate).collect();
+        rows.sort_by_key(|row| self.port_name(*row).and_then(|name| slow.get(name)).copied());
+        rows
+    }
+
+    /// Counts the ports of a group of peers with this rate or a lower one, by name.
+    fn count_slow_namesakes(&self, group: usize, rate: f64) -> SlowNamesakes<'a> {
+        let mut slow = HashMap::new();
+        let nodes = self.groups[group].nodes.iter().filter_map(|id| self.cluster.node_by_id(*id));
+        for row in nodes.flat_map(|node| node.device_rows(DeviceClass::Port)) {
+            if self.cluster.current_value(port::RATE, *row).is_some_and(|other| other <= rate)
+                && let Some(name) = self.port_name(*row)
+            {
+                *slow.entry(name).or_default() += 1;
+            }
+        }
+        slow
+    }
+
+    fn port_name(&self, row: u32) -> Option<&'a Device> {
+        Some(&self.cluster.device_at(DeviceClass::Port, row)?.device)
     }
 }
 
@@ -105,31 +205,15 @@ impl NodeLinkRates {
     }
 }
 
-/// The active ports of a node with this rate; first those whose namesakes on the peers are faster.
-fn ports_with_rate(cluster: &Cluster, node: &Node, peers: &[NodeId], rate: f64) -> Vec<u32> {
-    let name = |row: u32| Some(&cluster.device_at(DeviceClass::Port, row)?.device);
-    let peer_rows = peers.iter().filter_map(|peer| cluster.node_by_id(*peer));
-    let mut slow_namesakes: HashMap<&Device, usize> = HashMap::new();
-    for row in peer_rows.flat_map(|peer| peer.device_rows(DeviceClass::Port)) {
-        if cluster.current_value(port::RATE, *row).is_some_and(|other| other <= rate)
-            && let Some(name) = name(*row)
-        {
-            *slow_namesakes.entry(name).or_default() += 1;
-        }
-    }
-    let has_rate = |row: &u32| {
-        cluster.current_value(port::RATE, *row) == Some(rate)
-            && is_port_active(cluster, *row) == Some(true)
-    };
-    let rows = node.device_rows(DeviceClass::Port).iter().copied();
-    let mut rows: Vec<u32> = rows.filter(has_rate).collect();
-    rows.sort_by_key(|row| name(*row).and_then(|name| slow_namesakes.get(name)).copied());
-    rows
-}
-
-/// The median; of an even number of values the lower one.
-fn median_of<T: PartialOrd + Copy>(values: impl Iterator<Item = T>) -> Option<T> {
-    let mut values: Vec<T> = values.collect();
-    values.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
-    values.get(values.len().checked_sub(1)? / 2).copied()
+/// The median of values that occur so many times; of an even number of values the lower one.
+fn weighted_median<T: PartialOrd + Copy>(values: impl Iterator<Item = (T, usize)>) -> Option<T> {
+    let mut values: Vec<(T, usize)> = values.filter(|(_, times)| *times > 0).collect();
+    values.sort_by(|(a, _), (b, _)| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+    let all: usize = values.iter().map(|(_, times)| times).sum();
+    let middle = all.checked_sub(1)? / 2;
+    let mut before = 0;
+    values.into_iter().find_map(|(value, times)| {
+        before += times;
+        (before > middle).then_some(value)
+    })
 }

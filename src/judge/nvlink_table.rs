@@ -80,7 +80,7 @@ impl NvlinkTable {
         self.of(gpu)?.up.map(f64::from)
     }
 
-    /// Ingests the links of a node, which are sorted by their GPUs' names: one pass suffices.
+    /// Ingests the links of a node.
     fn observe_node(
         &mut self,
         cluster: &Cluster,
@@ -88,7 +88,6 @@ impl NvlinkTable {
         at: UnixMs,
         (frozen, limits): (&FrozenBaselines, &Thresholds),
     ) {
-        let name = |class, row| cluster.device_at(class, row).and_then(|it| it.device.key.first());
         let gpus = node.device_rows(DeviceClass::Gpu);
         let stamp = CompactTimestamp::of(at);
         if gpus.iter().any(|gpu| self.of(*gpu).is_some_and(|links| links.last_sampled == stamp)) {
@@ -96,16 +95,12 @@ impl NvlinkTable {
         }
         let mut sums: Vec<(u32, NvlinkTotals)> =
             gpus.iter().map(|gpu| (*gpu, NvlinkTotals::default())).collect();
-        let mut position = 0;
+        let topology = cluster.topology();
         for row in node.device_rows(DeviceClass::Nvlink) {
-            let gpu_name = name(DeviceClass::Nvlink, *row);
-            if sums.get(position).is_none_or(|(gpu, _)| name(DeviceClass::Gpu, *gpu) != gpu_name) {
-                let found =
-                    sums.iter().position(|(gpu, _)| name(DeviceClass::Gpu, *gpu) == gpu_name);
-                let Some(found) = found else { continue };
-                position = found;
+            let Some(gpu) = topology.gpu_of_nvlink(*row) else { continue };
+            if let Some((_, sum)) = sums.iter_mut().find(|(other, _)| *other == gpu) {
+                sum.add_link(cluster, *row);
             }
-            sums[position].1.add_link(cluster, *row);
         }
         let tick = &mut SampleTiming::new(at, limits.average_seconds, cluster.freshness_window());
         for (gpu, sum) in sums {

@@ -13,13 +13,12 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     pending_finding::{MAX_VICTIMS, format_count, format_time_of_day},
     port_trackers::{ACTIVE, LINK_UP, PortTracker, is_port_active},
-    sibling_kind::is_ethernet,
 };
 use gaunt_cluster::{Cluster, DeviceEntry, Node, PortTopology};
 
 mod expected_ports;
 
-use expected_ports::{PortSlotCounts, PortSurroundings, SiblingCounts};
+use expected_ports::{PortSlotCounts, PortSurroundings, SiblingCounts, is_ethernet};
 
 /// The physical state of a port that was disabled; on Ethernet also that of one without a carrier.
 const DISABLED: f64 = 3.0;

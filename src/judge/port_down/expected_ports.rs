@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashMap};
 use gaunt_schema::{DeviceClass, MetricId, SanitizedText, catalogue::port};
 
 use super::{DISABLED, JudgeState, LINK_UP, is_port_active};
-use crate::sibling_kind::{SiblingKind, is_ethernet, sibling_kind};
 use gaunt_cluster::{Cluster, DeviceEntry, Node, NodeId};
 
 /// Logical states of an InfiniBand port whose link is up and that the subnet manager has not made active: initialising
@@ -22,6 +21,8 @@ pub(super) struct PortSlotCounts<'a> {
     slots: HashMap<PortSlot<'a>, (usize, usize)>,
     /// The active ports of every node that has ports.
     active: BTreeMap<NodeId, usize>,
+    /// The same numbers, lowest first.
+    sorted: Vec<usize>,
 }
 
 /// Other nodes that are needed to tell how many ports a node should have: fewer have no majority.
@@ -57,17 +58,20 @@ impl<'a> PortSlotCounts<'a> {
                 *all += 1;
             }
         }
-        Self { slots, active: active_ports }
+        let mut sorted: Vec<usize> = active_ports.values().copied().collect();
+        sorted.sort_unstable();
+        Self { slots, active: active_ports, sorted }
     }
 
     /// Whether as many ports of a node are active as of most other nodes: then a port that was never up is one more
     /// than others have, whatever its name is. None with too few others.
     fn is_complete(&self, node: NodeId) -> Option<bool> {
         let own = *self.active.get(&node)?;
-        let others = self.active.iter().filter(|(id, _)| **id != node).map(|(_, active)| *active);
-        let mut others: Vec<usize> = others.collect();
-        others.sort_unstable();
-        (others.len() >= LEAST_PEERS).then(|| own >= others[others.len() / 2])
+        let others = self.sorted.len() - 1;
+        let middle = others / 2;
+        // Without the node itself, all above it are one place lower.
+        let is_above = middle >= self.sorted.partition_point(|active| *active < own);
+        (others >= LEAST_PEERS).then(|| own >= self.sorted[middle + usize::from(is_above)])
     }
 
     /// Returns how many other nodes' ports of this slot are active, and how many there are; the port itself is down.
@@ -80,6 +84,11 @@ impl<'a> PortSlotCounts<'a> {
 fn port_slot(entry: &DeviceEntry) -> PortSlot<'_> {
     let info = |label| entry.info_label(port::INFO, label);
     (&entry.device.key[..], info("link_layer"), info("hca_type"))
+}
+
+/// Whether a port is known to be on Ethernet.
+pub(super) fn is_ethernet(entry: &DeviceEntry) -> bool {
+    entry.info_label(port::INFO, "link_layer").is_some_and(|layer| *layer == "Ethernet")
 }
 
 /// The siblings and counterparts of a port that is down.
@@ -103,7 +112,7 @@ impl PortSurroundings {
     /// Collects them for one port.
     pub(super) fn of(
         cluster: &Cluster,
-        siblings: &SiblingCounts<'_>,
+        siblings: &SiblingCounts,
         row: u32,
         entry: &DeviceEntry,
         slots: &PortSlotCounts<'_>,
@@ -112,7 +121,7 @@ impl PortSurroundings {
         let is_up = value(port::PHYSICAL_STATE).is_none_or(|physical| physical == LINK_UP);
         let waits = value(port::STATE).is_some_and(|state| INITIALISING.contains(&state));
         Self {
-            siblings: siblings.count_siblings(entry),
+            siblings: siblings.count_siblings(cluster, row),
             others: slots.count_others(entry),
             is_complete: slots.is_complete(entry.node),
             fell: value(port::LINK_DOWNED).is_some_and(|downed| downed > 0.0),
@@ -146,16 +155,16 @@ impl PortSurroundings {
 }
 
 /// The ports of a node that report a state, by kind: how many are active, and how many there are.
-pub(super) struct SiblingCounts<'a>(HashMap<SiblingKind<'a>, (usize, usize)>);
+pub(super) struct SiblingCounts(HashMap<u32, (usize, usize)>);
 
-impl<'a> SiblingCounts<'a> {
+impl SiblingCounts {
     /// Counts the ports of a node.
-    pub(super) fn of(cluster: &'a Cluster, node: &Node) -> Self {
-        let mut counts: HashMap<SiblingKind<'a>, (usize, usize)> = HashMap::new();
+    pub(super) fn of(cluster: &Cluster, node: &Node) -> Self {
+        let mut counts: HashMap<u32, (usize, usize)> = HashMap::new();
         for row in node.device_rows(DeviceClass::Port) {
-            let Some(entry) = cluster.device_at(DeviceClass::Port, *row) else { continue };
+            let Some(kind) = cluster.topology().port_kind(*row) else { continue };
             let Some(is_active) = is_port_active(cluster, *row) else { continue };
-            let (active, all) = counts.entry(sibling_kind(entry)).or_default();
+            let (active, all) = counts.entry(kind).or_default();
             *active += usize::from(is_active);
             *all += 1;
         }
@@ -163,8 +172,10 @@ impl<'a> SiblingCounts<'a> {
     }
 
     /// Returns how many siblings of a port that is down are active, and how many there are.
-    fn count_siblings(&self, entry: &DeviceEntry) -> (usize, usize) {
-        let (active, all) = self.0.get(&sibling_kind(entry)).copied().unwrap_or_default();
+    fn count_siblings(&self, cluster: &Cluster, row: u32) -> (usize, usize) {
+        let kind = cluster.topology().port_kind(row);
+        let counts = kind.and_then(|kind| self.0.get(&kind));
+        let (active, all) = counts.copied().unwrap_or_default();
         (active, all.saturating_sub(1))
     }
 }

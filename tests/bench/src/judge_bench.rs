@@ -25,7 +25,7 @@ mod run_selection;
 mod score_table;
 mod score_totals;
 
-pub(crate) use judge_cost::measure_judge;
+pub(crate) use judge_cost::{measure_judge, time_judge};
 pub(crate) use played_run::START;
 pub(crate) use run_score::{
     FaultAnswer, RunScore, ScoreTerms, accepts_entity, flagged_at, is_about, score_run,

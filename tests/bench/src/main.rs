@@ -9,6 +9,7 @@ mod cpu_clock;
 mod dcgm_fields;
 mod fleet_bench;
 mod gather_bench;
+mod growth_bench;
 mod ingest_bench;
 mod interleaved_rounds;
 mod judge_bench;
@@ -118,6 +119,11 @@ const BENCHES: &[(&str, &str, BenchFn)] = &[
         "judge",
         "labelled runs: precision, recall, detection time and cost of the judge",
         |args, out| judge_bench::run(&args.judge, out),
+    ),
+    (
+        "growth",
+        "the judge's CPU time for each signal at 128 and 1,024 nodes: whether it grows faster than the fleet",
+        |_, out| growth_bench::run(out),
     ),
     (
         "worlds",

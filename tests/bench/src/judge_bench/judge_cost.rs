@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use gaunt_cluster::Cluster;
 use gaunt_judge::{Judge, Thresholds};
 use gaunt_schema::{
-    Batch, Delivery, DeviceClass, Dialect, RejectionCounts, SanitizedText, ScrapeTarget,
+    Batch, Delivery, DeviceClass, Dialect, RejectionCounts, Report, SanitizedText, ScrapeTarget,
     ScrapedPage, TargetId, UnixMs,
 };
 use gaunt_sim::{Scenario, SimFleet};
@@ -43,29 +43,14 @@ pub(crate) struct JudgeCost {
 /// Measures a judge on a fleet with the faults of the demonstration.
 pub(crate) fn measure_judge() -> anyhow::Result<JudgeCost> {
     let scenario = Scenario::from_name(gaunt_sim::scenario::DEFAULT)?;
-    let mut fleet = SimFleet::new(scenario, NODES, 1, START);
-    let mut cluster = Cluster::new(Duration::from_secs(1), 120);
-    cluster.ingest_delivery(Delivery::Targets((0..NODES).map(bench_target).collect()));
-    let mut judge = Judge::new(Thresholds::default());
-    let (mut times, mut signals) = (Vec::new(), 0);
-    for second in 1..=WARM_UP + TIMED {
-        signals = ingest_second(&mut fleet, &mut cluster, second);
-        let before = cpu_clock::process_cpu_time();
-        judge.evaluate_cluster(&cluster);
-        let time = cpu_clock::process_cpu_time().saturating_sub(before);
-        if second > WARM_UP {
-            times.push(time);
-        }
-    }
+    let TimedFleet { mut fleet, mut cluster, ns_per_signal } =
+        time_judge(scenario, NODES, |_, _| {})?;
     let gpus = cluster.row_count(DeviceClass::Gpu);
-    ensure!(gpus > 0 && signals > 0, "the fleet has no GPU");
-    times.sort_unstable();
-    let time = times[times.len() / 2];
 
     let before = resident_bytes()?;
     let mut judges: Vec<Judge> = (0..JUDGES).map(|_| Judge::new(Thresholds::default())).collect();
     for second in 1..=FILL {
-        ingest_second(&mut fleet, &mut cluster, WARM_UP + TIMED + second);
+        ingest_second(&mut fleet, &mut cluster, WARM_UP + TIMED + second, |_, _| {});
         for judge in &mut judges {
             judge.evaluate_cluster(&cluster);
         }
@@ -73,9 +58,43 @@ pub(crate) fn measure_judge() -> anyhow::Result<JudgeCost> {
     let after = resident_bytes()?;
     black_box(&judges);
     Ok(JudgeCost {
-        ns_per_signal: time.as_nanos() as f64 / signals as f64,
+        ns_per_signal,
         bytes_per_gpu: after.saturating_sub(before) as f64 / (JUDGES * gpus) as f64,
     })
+}
+
+/// A fleet that was judged for some seconds.
+pub(crate) struct TimedFleet {
+    fleet: SimFleet,
+    cluster: Cluster,
+    /// Nanoseconds of CPU time for each sample of a GPU, the median of the timed seconds.
+    pub(crate) ns_per_signal: f64,
+}
+
+/// Judges a fleet whose reports are changed by `change`, which also gets the second since the start.
+pub(crate) fn time_judge(
+    scenario: Scenario,
+    nodes: usize,
+    change: impl Fn(&mut Report, i64),
+) -> anyhow::Result<TimedFleet> {
+    let mut fleet = SimFleet::new(scenario, nodes, 1, START);
+    let mut cluster = Cluster::new(Duration::from_secs(1), 120);
+    cluster.ingest_delivery(Delivery::Targets((0..nodes).map(bench_target).collect()));
+    let mut judge = Judge::new(Thresholds::default());
+    let (mut times, mut signals) = (Vec::new(), 0);
+    for second in 1..=WARM_UP + TIMED {
+        signals = ingest_second(&mut fleet, &mut cluster, second, &change);
+        let before = cpu_clock::process_cpu_time();
+        judge.evaluate_cluster(&cluster);
+        let time = cpu_clock::process_cpu_time().saturating_sub(before);
+        if second > WARM_UP {
+            times.push(time);
+        }
+    }
+    ensure!(cluster.row_count(DeviceClass::Gpu) > 0 && signals > 0, "the fleet has no GPU");
+    times.sort_unstable();
+    let ns_per_signal = times[times.len() / 2].as_nanos() as f64 / signals as f64;
+    Ok(TimedFleet { fleet, cluster, ns_per_signal })
 }
 
 fn bench_target(node: usize) -> ScrapeTarget {
@@ -84,12 +103,18 @@ fn bench_target(node: usize) -> ScrapeTarget {
 }
 
 /// Ingests a second's reports into the cluster, and counts their GPU samples.
-fn ingest_second(fleet: &mut SimFleet, cluster: &mut Cluster, second: i64) -> usize {
+fn ingest_second(
+    fleet: &mut SimFleet,
+    cluster: &mut Cluster,
+    second: i64,
+    change: impl Fn(&mut Report, i64),
+) -> usize {
     let at = UnixMs(START.0 + second * 1_000);
     fleet.advance_to(at);
     let mut signals = 0;
     for node in 0..fleet.node_count() {
-        let report = fleet.node_report(node);
+        let mut report = fleet.node_report(node);
+        change(&mut report, second);
         let is_of_gpu = |sample: &&gaunt_schema::MetricSample| {
             let device = report.devices.get(sample.device as usize);
             device.is_some_and(|device| device.class == DeviceClass::Gpu)
