@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gaunt_api::{FABRIC_SERIES, FabricCellColumns, FabricCellValues, FabricMatrix, PORT_STATES};
+use gaunt_api::{FABRIC_SERIES, FabricCellColumns, FabricCellSeries, FabricMatrix, PORT_STATES};
 use gaunt_schema::{FindingKind, SanitizedText, UnixMs, catalogue::fleet_metrics, natural_order};
 use gaunt_series::StoredSample;
 
@@ -14,7 +14,7 @@ const MAX_PORTS: usize = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct StoredFabric {
     /// Numbers by leaf and rail.
-    cells: BTreeMap<(SanitizedText, SanitizedText), FabricCellValues>,
+    cells: BTreeMap<(SanitizedText, SanitizedText), FabricCellSeries>,
     /// The flagged ports, by node, device and port.
     ports: BTreeMap<[SanitizedText; 3], FlaggedPort>,
 }

@@ -333,7 +333,7 @@ impl StoredPast {
 }
 
 /// Whether a question is about ports.
-pub(super) fn is_of_network(question: &Question) -> bool {
+fn is_of_network(question: &Question) -> bool {
     match question {
         Question::Fabric(_) => true,
         Question::Table(filter) => filter.subject() == Subject::Ports,

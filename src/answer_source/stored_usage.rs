@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use gaunt_api::{LossCause, UsageReport, UsageRow};
-use gaunt_schema::{GpuState, SanitizedText, UnixMs, catalogue::fleet_metrics};
+use gaunt_schema::{GpuState, MetricId, SanitizedText, UnixMs, catalogue::fleet_metrics};
 use gaunt_series::{QueryError, StoredSeries};
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -13,6 +13,9 @@ const LABELS: [&str; 4] = ["exported_job", "user", "state", "cause"];
 
 /// The most rows, as many as are written in an hour and those of jobs that ended.
 const MAX_ROWS: usize = 100_000;
+
+/// Sets a number of a row.
+type SetPart = fn(&mut UsageRow, f64);
 
 /// The usage of the full hours in the `span` up to `until`.
 pub(super) async fn read_usage(
@@ -25,13 +28,12 @@ pub(super) async fn read_usage(
     let at = UnixMs(until.0.div_euclid(hour_ms) * hour_ms);
     let span = HOUR * (span.as_secs().div_ceil(HOUR.as_secs()) as u32);
     let mut rows: BTreeMap<[SanitizedText; 4], UsageRow> = BTreeMap::new();
-    let hours = |row: &mut UsageRow, value: f64| row.gpu_seconds = value * HOUR.as_secs_f64();
-    let lost = |row: &mut UsageRow, value: f64| row.lost_gpu_seconds = value * HOUR.as_secs_f64();
-    let energy = |row: &mut UsageRow, value: f64| row.joules = Some(value);
-    let parts: [(_, &dyn Fn(&mut UsageRow, f64)); 3] = [
-        (fleet_metrics::JOB_GPU_HOURS, &hours),
-        (fleet_metrics::JOB_LOST_GPU_HOURS, &lost),
-        (fleet_metrics::JOB_ENERGY, &energy),
+    let parts: [(MetricId, SetPart); 3] = [
+        (fleet_metrics::JOB_GPU_HOURS, |row, hours| row.gpu_seconds = hours * HOUR.as_secs_f64()),
+        (fleet_metrics::JOB_LOST_GPU_HOURS, |row, hours| {
+            row.lost_gpu_seconds = hours * HOUR.as_secs_f64();
+        }),
+        (fleet_metrics::JOB_ENERGY, |row, joules| row.joules = Some(joules)),
     ];
     for (metric, set) in parts {
         let name = metric.catalogue_row().name;

@@ -76,11 +76,11 @@ pub const FABRIC_SERIES: [MetricId; 11] = [
 ];
 
 /// The numbers of a cell in the order of [`FABRIC_SERIES`].
-pub type FabricCellValues = [Option<f32>; FABRIC_SERIES.len()];
+pub type FabricCellSeries = [Option<f32>; FABRIC_SERIES.len()];
 
 impl FabricCellColumns {
     /// The numbers of a cell; none beyond the last one.
-    pub fn cell_values(&self, cell: usize) -> FabricCellValues {
+    pub fn cell_values(&self, cell: usize) -> FabricCellSeries {
         let count = |column: &[u32]| column.get(cell).map(|count| *count as f32);
         let number = |column: &[Option<f32>]| column.get(cell).copied().flatten();
         [
@@ -102,7 +102,7 @@ impl FabricCellColumns {
     pub fn push_cell(
         &mut self,
         (leaf, rail): (u32, u32),
-        values: FabricCellValues,
+        values: FabricCellSeries,
         finding: Option<FindingKind>,
     ) {
         let [ports, active, numbers @ ..] = values;
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn cell_that_is_pushed_has_its_values() {
-        let values: FabricCellValues =
+        let values: FabricCellSeries =
             std::array::from_fn(|at| (at != 4).then_some(at as f32 + 1.0));
         let mut cells = FabricCellColumns::default();
         cells.push_cell((3, 7), values, Some(FindingKind::PortDown));
@@ -144,6 +144,6 @@ mod tests {
             (3, 7, Some(FindingKind::PortDown))
         );
         assert_eq!(cells.cell_values(0), values);
-        assert_eq!(cells.cell_values(1), FabricCellValues::default());
+        assert_eq!(cells.cell_values(1), FabricCellSeries::default());
     }
 }

@@ -50,7 +50,7 @@ pub use answer_table::{AnswerCells, AnswerColumn, AnswerTable};
 pub use csv_text::csv_line;
 pub use explanation::{EarlierFinding, Explanation, LimitDetail};
 pub use fabric_matrix::{
-    FABRIC_SERIES, FabricCellColumns, FabricCellValues, FabricMatrix, PORT_STATES,
+    FABRIC_SERIES, FabricCellColumns, FabricCellSeries, FabricMatrix, PORT_STATES,
 };
 pub use field::{
     BuiltinField, FieldKey, FieldKind, FindingField, GpuField, JobField, NodeField, PortField,

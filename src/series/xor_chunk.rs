@@ -151,7 +151,7 @@ impl BitWriter {
     /// Writes a number in groups of seven bits, the lowest first.
     fn push_varint(&mut self, mut value: u64) -> &mut Self {
         while value >= 0x80 {
-            self.push(value & 0x7f | 0x80, 8);
+            self.push((value & 0x7f) | 0x80, 8);
             value >>= 7;
         }
         self.push(value, 8)
@@ -167,10 +167,10 @@ pub(crate) fn encode_xor_chunk(samples: &[(i64, f64)]) -> Vec<u8> {
     for (number, (at, sample)) in samples.iter().enumerate() {
         let (next, changed) = (at - before, value ^ sample.to_bits());
         match number {
-            0 => drop(bits.push_varint(((at << 1) ^ (at >> 63)) as u64).push(changed, 64)),
-            1 => drop(bits.push_varint(next as u64)),
-            _ => drop(bits.push(0b1111, 4).push((next - delta) as u64, 64)),
-        }
+            0 => bits.push_varint(((at << 1) ^ (at >> 63)) as u64).push(changed, 64),
+            1 => bits.push_varint(next as u64),
+            _ => bits.push(0b1111, 4).push((next - delta) as u64, 64),
+        };
         if number > 0 {
             bits.push(0b11, 2).push(0, 5).push(0, 6).push(changed, 64);
         }

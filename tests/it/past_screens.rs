@@ -120,21 +120,6 @@ fn stored_verdicts() -> Vec<Sample> {
             }
         }
     }
-    // The usage of three hours, of which the second is missing.
-    for hour in [0, 2] {
-        let at = (START_MS / 3_600_000 - hour) * 3_600_000;
-        let mut add = |name: &str, labels: &str, value: f64| {
-            let series = format!("{name}{{cluster=\"hall-7\",job=\"gaunt\",{labels}}}");
-            samples.push((series, at, value.to_string()));
-        };
-        let job = "exported_job=\"8812\",user=\"mira\",state=\"computing\"";
-        add("gaunt_job_gpu_hours", job, 6.0);
-        add("gaunt_job_energy_joules", job, 3.6e6);
-        let starved =
-            "exported_job=\"8812\",user=\"mira\",state=\"data_starved\",cause=\"data_starved\"";
-        add("gaunt_job_gpu_hours", starved, 2.0);
-        add("gaunt_job_lost_gpu_hours", starved, 1.5);
-    }
     samples.sort_unstable();
     samples
 }
@@ -206,30 +191,6 @@ fn check_stored_verdicts(server: PastServer) {
     let (_, history) = ask(of_gpu, last);
     let newest = ["mean", "low", "high"].map(|of| history[of].as_array().unwrap().last().cloned());
     assert_eq!(newest, [410.0, 400.0, 420.0].map(|watts| Some(watts.into())), "{history}");
-    // GPU time of months is summed up by the store: three hours, of which two have samples.
-    let (_, usage) = ask("usage?last=3h&", last);
-    let hour = START_MS / 3_600_000 * 3_600_000;
-    assert_eq!(
-        (&usage["at"], &usage["from"]),
-        (&hour.into(), &(hour - 10_800_000).into()),
-        "{usage}"
-    );
-    assert_eq!(usage["watched_seconds"], 7_200.0, "{usage}");
-    let rows = usage["rows"].as_array().unwrap();
-    assert_eq!(
-        (rows.len(), &rows[0]["state"], &rows[0]["user"]),
-        (2, &"computing".into(), &"mira".into())
-    );
-    let of = |row: usize, name: &str| rows[row][name].as_f64();
-    assert_eq!((of(0, "gpu_seconds"), of(0, "joules")), (Some(43_200.0), Some(7.2e6)), "{usage}");
-    let lost = (of(1, "gpu_seconds"), of(1, "lost_gpu_seconds"));
-    assert_eq!(
-        (lost, &rows[1]["cause"]),
-        ((Some(14_400.0), Some(10_800.0)), &"data_starved".into())
-    );
-    let (status, refused) = ask("usage?last=3h&", last - 86_400_000);
-    let said = refused["message"].as_str().unwrap_or_default();
-    assert!(status == 400 && said.contains("written at each full hour"), "{status} {refused}");
     let (status, refused) = ask("history?metric=power&span=1h&", last);
     let said = refused["message"].as_str().unwrap_or_default();
     assert!(status == 400 && said.contains("is of one device"), "{status} {refused}");

@@ -129,7 +129,7 @@ async fn remote_read_that_fails_is_replaced_by_queries() {
     // After some series were read.
     let damages: [fn(&mut ServerAnswer); 4] = [
         |answer| answer.is_cut = true,
-        |answer| drop(answer.body.pop()),
+        |answer| answer.body.truncate(answer.body.len() - 1),
         |answer| *answer.body.last_mut().unwrap() ^= 1,
         |answer| prost::encoding::encode_varint(MAX_FRAME as u64 + 1, &mut answer.body),
     ];
@@ -156,8 +156,7 @@ async fn silent_remote_read_is_given_up_after_the_deadline() {
     .await;
     let timeout = Duration::from_millis(200);
     let options = SeriesOptions { timeout, ..options_for(&server.url) };
-    let reader = SeriesReader::open(&options).await.unwrap().with_remote_read();
-    let mut reader = reader;
+    let mut reader = SeriesReader::open(&options).await.unwrap().with_remote_read();
     // On a busy machine the list of names may be late too.
     let error = reader.read_window(FROM, UNTIL).await.unwrap_err().to_string();
     assert!(error.contains("no answer within 200ms"), "{error}");
