@@ -239,14 +239,18 @@ fn crc32c(data: &[u8]) -> u32 {
     !data.iter().fold(!0, step)
 }
 
+/// Labels and samples of a series.
+#[cfg(test)]
+type FrameSeries<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
+
 /// A frame with these series, as a Prometheus sends it.
 #[cfg(test)]
-pub(crate) fn encode_frame(series: &[(&[(&str, &str)], &[(i64, f64)])]) -> Vec<u8> {
+pub(crate) fn encode_frame(series: &[FrameSeries<'_>]) -> Vec<u8> {
     let label = |(name, value): &(&str, &str)| ReadLabel {
         name: (*name).to_owned(),
         value: (*value).to_owned(),
     };
-    let chunked = |(labels, samples): &(&[(&str, &str)], &[(i64, f64)])| ChunkedSeries {
+    let chunked = |(labels, samples): &FrameSeries<'_>| ChunkedSeries {
         labels: labels.iter().map(label).collect(),
         chunks: vec![ReadChunk { encoding: XOR, data: encode_xor_chunk(samples) }],
     };

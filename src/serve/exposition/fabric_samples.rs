@@ -3,7 +3,7 @@
 use gaunt_api::{
     Answer, AnswerTable, FABRIC_SERIES, FabricMatrix, Filter, PORT_STATES, Question, Subject,
 };
-use gaunt_schema::catalogue::fleet_metrics;
+use gaunt_schema::{SanitizedText, catalogue::fleet_metrics};
 
 use super::page_output::{FamilyOutput, PageOutput};
 use crate::answer_source::AnswerSource;
@@ -47,7 +47,7 @@ impl FabricSamples {
                     let labels = [("leaf", leaf), ("rail", rail)];
                     write_named(
                         family,
-                        labels.map(|(name, it)| (name, it.map(|it| it.as_str()))),
+                        labels.map(|(name, it)| (name, it.map(SanitizedText::as_str))),
                         value.into(),
                     );
                 }
