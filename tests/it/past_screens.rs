@@ -124,6 +124,22 @@ fn stored_verdicts() -> Vec<Sample> {
     samples
 }
 
+/// The network by leaf and rail, and the port that was down.
+fn check_stored_network(ask: &dyn Fn(&str, i64) -> (u16, Value), last: i64) {
+    let (_, fabric) = ask("fabric?", last + 7_000);
+    assert_eq!(fabric["leaves"], serde_json::json!(["", "leaf-1", "leaf-2"]), "{fabric}");
+    let cells = &fabric["cells"];
+    assert_eq!((&fabric["total"], &fabric["at"]), (&34.into(), &last.into()), "{fabric}");
+    assert_eq!(cells["active"], serde_json::json!([0, 16, 15]), "{fabric}");
+    assert_eq!(cells["receive_ratio"].as_array().unwrap()[0], Value::Null, "{fabric}");
+    assert_eq!(cells["finding"], serde_json::json!([null, null, "port_down"]), "{fabric}");
+    let (_, ports) =
+        ask("ports?filter=leaf%3Dleaf-2%20columns%20node,device,state,finding,load&", last);
+    assert_eq!((&ports["rows"], &ports["total"]), (&1.into(), &34.into()), "{ports}");
+    let word = |column: usize| &ports["columns"][column]["cells"]["texts"]["words"][0];
+    assert_eq!([0, 1, 2, 3].map(word), ["gpu2", "mlx5_3", "down", "port_down"], "{ports}");
+}
+
 /// Asks an aggregator, which has verdicts of the past in this store, about a time of which it has nothing itself.
 fn check_stored_verdicts(server: PastServer) {
     let folder = tempfile::tempdir().unwrap();
@@ -164,18 +180,7 @@ fn check_stored_verdicts(server: PastServer) {
     assert_eq!((cell(1), cell(2), cell(3)), (&8.0.into(), &2.5.into(), &0.6875.into()), "{jobs}");
     let (_, nodes) = ask("nodes?", last);
     assert_eq!(nodes["nodes"][0]["node"], "gpu2", "{nodes}");
-    let (_, fabric) = ask("fabric?", last + 7_000);
-    assert_eq!(fabric["leaves"], serde_json::json!(["", "leaf-1", "leaf-2"]), "{fabric}");
-    let cells = &fabric["cells"];
-    assert_eq!((&fabric["total"], &fabric["at"]), (&34.into(), &last.into()), "{fabric}");
-    assert_eq!(cells["active"], serde_json::json!([0, 16, 15]), "{fabric}");
-    assert_eq!(cells["receive_ratio"].as_array().unwrap()[0], Value::Null, "{fabric}");
-    assert_eq!(cells["finding"], serde_json::json!([null, null, "port_down"]), "{fabric}");
-    let (_, ports) =
-        ask("ports?filter=leaf%3Dleaf-2%20columns%20node,device,state,finding,load&", last);
-    assert_eq!((&ports["rows"], &ports["total"]), (&1.into(), &34.into()), "{ports}");
-    let word = |column: usize| &ports["columns"][column]["cells"]["texts"]["words"][0];
-    assert_eq!([0, 1, 2, 3].map(word), ["gpu2", "mlx5_3", "down", "port_down"], "{ports}");
+    check_stored_network(&ask, last);
     // The store sums up a span that is longer than what is in memory.
     let (_, history) = ask("history?metric=lost&span=1h&", last);
     let newest = |of: &str, points: usize| {

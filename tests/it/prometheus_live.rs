@@ -78,11 +78,11 @@ fn check_recording(recorder: TestProcess, folder: &Path) {
     assert!(batches.is_sorted_by_key(|batch| batch.at), "{batches:?}");
     let pages: HashSet<_> = batches.iter().map(|batch| (batch.target, batch.at)).collect();
     assert_eq!(pages.len(), batches.len(), "each page once");
-    let sources = deliveries.iter().filter_map(|delivery| match delivery {
+    let mut sources = deliveries.iter().filter_map(|delivery| match delivery {
         Delivery::Sources(sources) => sources[0].trouble.clone(),
         _ => None,
     });
-    assert!(sources.last().unwrap().contains("Connection refused"), "the outage is recorded");
+    assert!(sources.next_back().unwrap().contains("Connection refused"), "the outage is recorded");
     let recording = Recording::open_folder(folder).unwrap();
     assert_eq!(recording.scrape_period(), Duration::from_secs(15));
     let (first, _) = recording.time_span();

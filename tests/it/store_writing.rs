@@ -32,6 +32,16 @@ fn write_settings(folder: &tempfile::TempDir, url: &str, level: &str) -> String 
     path.display().to_string()
 }
 
+/// The network by leaf and rail is stored, and the port that is not active.
+fn check_network(prometheus: &str) {
+    let of_fabric = "sum(gaunt_fabric_ports) == 4 and sum(gaunt_fabric_active_ports) == 3";
+    wait_for("the ports", || query_instant(prometheus, of_fabric).pop());
+    let flagged = wait_for("the port that is down", || {
+        query_instant(prometheus, "gaunt_flagged_port_state == 1").pop()
+    });
+    assert_eq!((&*flagged.0["node"], &*flagged.0["device"]), ("node-b", "mlx5_1"));
+}
+
 #[test]
 fn prometheus_stores_the_verdicts() {
     let folder = tempfile::tempdir().unwrap();
@@ -71,13 +81,7 @@ fn prometheus_stores_the_verdicts() {
     });
     assert_eq!(finding.0["cluster"], "hall-1");
     assert!(!finding.0.contains_key("instance"), "{finding:?}");
-    // The network by leaf and rail, and the port that is not active.
-    let of_fabric = "sum(gaunt_fabric_ports) == 4 and sum(gaunt_fabric_active_ports) == 3";
-    wait_for("the ports", || query_instant(&prometheus, of_fabric).pop());
-    let flagged = wait_for("the port that is down", || {
-        query_instant(&prometheus, "gaunt_flagged_port_state == 1").pop()
-    });
-    assert_eq!((&*flagged.0["node"], &*flagged.0["device"]), ("node-b", "mlx5_1"));
+    check_network(&prometheus);
     let counters =
         query_instant(&prometheus, "{__name__=~\"gaunt_.+_total\", node=\"\"} or gaunt_gpu_state");
     assert!(counters.is_empty(), "two writers cannot share a counter: {counters:?}");
