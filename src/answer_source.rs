@@ -23,9 +23,11 @@ mod past_answers;
 mod past_replay;
 mod remote_recording;
 mod safe_json;
+mod stored_fabric;
 mod stored_fleet;
 mod stored_past;
 mod stored_rows;
+mod stored_usage;
 
 pub use aggregator_choice::AggregatorReportFn;
 pub use aggregator_client::AggregatorClient;

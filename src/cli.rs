@@ -437,7 +437,7 @@ pub struct ReportArguments {
     /// Data source.
     #[command(flatten)]
     pub view: ViewArguments,
-    /// Time span up to now; an aggregator keeps the last hour.
+    /// Time span up to now; an aggregator keeps the last hour, and its store longer.
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = parse_age)]
     pub last: Duration,
     /// Report on a whole recording of `gaunt record` or of an aggregator instead.

@@ -3,7 +3,9 @@
 //! Verdicts of a store say what was judged then, for the whole fleet and at little cost; the raw series of a Prometheus are
 //! replayed for everything else.
 
-use gaunt_api::{Answer, Question};
+use std::time::Duration;
+
+use gaunt_api::{Answer, Question, Subject};
 use gaunt_engine::{EngineHandle, EngineOptions};
 use gaunt_schema::{SanitizedText, UnixMs};
 use gaunt_series::SeriesOptions;
@@ -33,6 +35,8 @@ pub struct PastSources {
 pub struct PastAnswers {
     questions: mpsc::Sender<PastQuestion>,
     has_store: bool,
+    /// How long the engine keeps usage.
+    kept_usage: Duration,
 }
 
 /// A question about an instant.
@@ -49,7 +53,7 @@ impl PastAnswers {
         if stored.is_none() && series.is_none() {
             return None;
         }
-        let has_store = stored.is_some();
+        let (has_store, kept_usage) = (stored.is_some(), engine.usage);
         let (questions, mut waiting) = mpsc::channel::<PastQuestion>(WAITING);
         let mut answerer = PastAnswerer {
             stored: stored.map(|stored| StoredPast::new(stored, engine.clone(), live.clone())),
@@ -63,15 +67,19 @@ impl PastAnswers {
                 }
             }
         });
-        Some(Self { questions, has_store })
+        Some(Self { questions, has_store, kept_usage })
     }
 
     /// Whether an answer of the engine shows less than the span that was asked for, and a store may have more.
     pub(super) fn has_more(&self, question: &Question, answer: &Answer) -> bool {
-        let (Question::History(query), Answer::History(known)) = (question, answer) else {
-            return false;
+        let is_longer = match (question, answer) {
+            (Question::History(query), Answer::History(known)) => {
+                query.span.is_some_and(|span| span > known.span())
+            }
+            (Question::Usage(span), Answer::Usage(_)) => *span > self.kept_usage,
+            _ => false,
         };
-        self.has_store && query.span.is_some_and(|span| span > known.span())
+        self.has_store && is_longer
     }
 
     /// Answers a question about `at`.
@@ -92,23 +100,31 @@ struct PastAnswerer {
 
 impl PastAnswerer {
     async fn answer(&mut self, at: UnixMs, question: Question) -> Answer {
-        // Rows of one node have their values in a replay.
-        let is_of_node = match &question {
-            Question::Table(filter) => find_node(filter).is_some(),
+        // Rows of one node have their values in a replay, and all ports are there.
+        let replay_has_more = match &question {
+            Question::Table(filter) => {
+                filter.subject() == Subject::Ports || find_node(filter).is_some()
+            }
             _ => false,
         };
-        if let (Some(stored), Question::History(query)) = (&mut self.stored, &question)
-            && let Some(span) = query.span
-        {
-            return match stored.history(at, query, span).await {
-                Ok(answer) => answer,
-                Err(error) => refuse(&SanitizedText::new(&error.to_string())),
+        if let Some(stored) = &mut self.stored {
+            let summed_up = match &question {
+                Question::History(query) => match query.span {
+                    Some(span) => Some(stored.history(at, query, span).await),
+                    None => None,
+                },
+                Question::Usage(span) => Some(stored.usage(at, *span).await),
+                _ => None,
             };
+            if let Some(answer) = summed_up {
+                return answer
+                    .unwrap_or_else(|error| refuse(&SanitizedText::new(&error.to_string())));
+            }
         }
         let mut failure = None;
         if let Some(stored) = &mut self.stored
             && StoredPast::answers(&question)
-            && !(is_of_node && self.replay.is_some())
+            && !(replay_has_more && self.replay.is_some())
         {
             match stored.answer(at, &question).await {
                 Ok(answer) => return answer,
@@ -119,8 +135,8 @@ impl PastAnswerer {
             return replay.answer(at, question).await;
         }
         let why = failure.unwrap_or_else(|| {
-            "the store keeps verdicts: overview, findings, jobs, nodes and states of GPUs. Set prometheus.url to the \
-             server that scrapes the exporters for values of nodes, GPUs, ports and jobs"
+            "the store keeps verdicts: overview, findings, jobs, nodes, states of GPUs and the network without a filter. Set \
+             prometheus.url to the server that scrapes the exporters for values of nodes, GPUs, ports and jobs"
                 .to_owned()
         });
         refuse(&SanitizedText::new(&why))

@@ -7,8 +7,8 @@ use std::{
 };
 
 use gaunt_api::{
-    Finding, FindingGroup, FindingList, GpuTime, HeatMap, JobOwner, JobTime, LossCause,
-    LostGpuTime, NodeCounts, NodeLine, NodeList, NodeState, Overview, StateCount,
+    FABRIC_SERIES, Finding, FindingGroup, FindingList, GpuTime, HeatMap, JobOwner, JobTime,
+    LossCause, LostGpuTime, NodeCounts, NodeLine, NodeList, NodeState, Overview, StateCount,
 };
 use gaunt_engine::{EngineOptions, MAX_WORST, worst_findings};
 use gaunt_schema::{
@@ -16,6 +16,8 @@ use gaunt_schema::{
     Severity, UnixMs, catalogue::fleet_metrics, natural_order,
 };
 use gaunt_series::StoredSample;
+
+use super::stored_fabric::StoredFabric;
 
 /// The verdicts that are read of an instant.
 const READ: [MetricId; 11] = [
@@ -52,6 +54,8 @@ pub(super) struct StoredFleet {
     jobs: BTreeMap<SanitizedText, StoredJob>,
     findings: BTreeMap<String, Finding>,
     finding_losses: HashMap<String, f64>,
+    /// The network.
+    pub(super) fabric: StoredFabric,
 }
 
 /// A node.
@@ -91,7 +95,8 @@ impl StoredFleet {
 
     /// The names of the series to read.
     pub(super) fn read_names() -> Vec<&'static str> {
-        READ.map(|metric| metric.catalogue_row().name).to_vec()
+        let fabric = FABRIC_SERIES.into_iter().chain([fleet_metrics::FLAGGED_PORT]);
+        READ.into_iter().chain(fabric).map(|metric| metric.catalogue_row().name).collect()
     }
 
     /// Takes a sample. The other writer of a pair says the same; what is no verdict of gaunt is left out.
@@ -131,6 +136,8 @@ impl StoredFleet {
             && let Some(finding) = read_finding(sample, self.at)
         {
             self.findings.insert(finding.id.clone(), finding);
+        } else {
+            self.fabric.add_sample(sample);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Stored past: answers about a time that the engine does not keep, out of the verdicts that were written to a store.
 //!
 //! All verdicts of one step were written together. The newest step before the time is read whole, one sample a series:
-//! overview, findings, jobs, nodes and states of GPUs are as they were judged then.
+//! overview, findings, jobs, nodes, states of GPUs and the network by leaf and rail are as they were judged then.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use gaunt_schema::{
 };
 use gaunt_series::{QueryError, SeriesOptions, StoredHistory, StoredSeries, StoredSteps};
 
-use super::stored_fleet::StoredFleet;
+use super::{stored_fleet::StoredFleet, stored_usage::read_usage};
 
 /// The span of the history of lost GPUs in an overview.
 const LOSSES: Duration = Duration::from_mins(30);
@@ -57,12 +57,30 @@ pub(super) enum StoredPastError {
         /// The name of the series.
         name: &'static str,
     },
+    /// It has no usage of the hours.
+    #[error("{server} has no samples of {name} in these hours; they are written at each full hour")]
+    NoUsage {
+        /// The address of the store.
+        server: SanitizedText,
+        /// The name of the series.
+        name: &'static str,
+    },
     /// The question names no device, or several.
     #[error(
         "a history out of the store is of one device, as in filter=node=gpu003 and gpu=5, or of metric=lost without a filter; \
          narrow the filter, or leave out span"
     )]
     NotOneDevice,
+    /// It has verdicts of that time without the network.
+    #[error(
+        "the verdicts of {at} in {server} have no ports: no node had an RDMA port then, or the aggregator was older"
+    )]
+    NoNetwork {
+        /// The address of the store.
+        server: SanitizedText,
+        /// The time of the verdicts.
+        at: String,
+    },
     /// It has no verdicts of that time.
     #[error("{server} has no verdicts of the 5 minutes before {at}")]
     NoStep {
@@ -161,8 +179,9 @@ impl StoredPast {
             }
             Question::Table(filter) => matches!(
                 filter.subject(),
-                Subject::Jobs | Subject::Nodes | Subject::Gpus | Subject::Findings
+                Subject::Jobs | Subject::Nodes | Subject::Gpus | Subject::Ports | Subject::Findings
             ),
+            Question::Fabric(filter) => filter.is_all(),
             _ => false,
         }
     }
@@ -202,6 +221,22 @@ impl StoredPast {
         })))
     }
 
+    /// GPU time of the full hours in the `span` up to `until`.
+    pub(super) async fn usage(
+        &mut self,
+        until: UnixMs,
+        span: Duration,
+    ) -> Result<Answer, StoredPastError> {
+        let cluster = self.engine.cluster.clone();
+        let stored = self.open_stored().await?;
+        let usage = read_usage(stored, &cluster, until, span).await?;
+        if usage.rows.is_empty() {
+            let (server, name) = (stored.server().clone(), "gaunt_job_gpu_hours");
+            return Err(StoredPastError::NoUsage { server, name });
+        }
+        Ok(Answer::Usage(Arc::new(usage)))
+    }
+
     async fn open_stored(&mut self) -> Result<&mut StoredSeries, QueryError> {
         if self.stored.is_none() {
             let replica_label = self.options.replica_label.clone();
@@ -220,6 +255,10 @@ impl StoredPast {
     ) -> Result<Answer, StoredPastError> {
         let instant = self.read_instant(at).await?;
         let fleet = &instant.fleet;
+        if is_of_network(question) && !fleet.fabric.is_known() {
+            let server = SanitizedText::new(&self.options.series.url);
+            return Err(StoredPastError::NoNetwork { server, at: fleet.at.to_rfc3339() });
+        }
         Ok(match question {
             Question::Nodes => Answer::Nodes(Arc::new(fleet.node_list())),
             Question::List(filter) if filter.subject() == Subject::Nodes => {
@@ -227,6 +266,7 @@ impl StoredPast {
             }
             Question::Findings => Answer::Findings(Arc::new(fleet.finding_list())),
             Question::GpuTime => Answer::GpuTime(Arc::new(fleet.gpu_time())),
+            Question::Fabric(_) => Answer::Fabric(Arc::new(fleet.fabric.fabric_matrix(fleet.at))),
             Question::Table(filter) => match fleet.build_table(filter) {
                 Some(table) => Answer::Table(Arc::new(table)),
                 None => self.overview(&instant),
@@ -247,8 +287,9 @@ impl StoredPast {
         let StoredInstant { fleet, losses } = instant;
         let server = self.options.series.url.split(['?', '#']).next().unwrap_or_default();
         let note = SanitizedText::new(&format!(
-            "past, from the verdicts of {} in the store {server}: states, losses, findings and jobs; no values of GPUs, \
-             ports and hosts, no changes; sentences of findings are from the journal of this aggregator",
+            "past, from the verdicts of {} in the store {server}: states, losses, findings, jobs, and the network by leaf and \
+             rail; no values of GPUs, single ports and hosts, no changes; of ports those that were not active or had a finding; \
+             sentences of findings are from the journal of this aggregator",
             format_time_of_day(fleet.at)
         ));
         let overview = fleet.overview(&self.engine, losses, self.options.interval, vec![note]);
@@ -288,5 +329,14 @@ impl StoredPast {
             }
         }
         lists
+    }
+}
+
+/// Whether a question is about ports.
+fn is_of_network(question: &Question) -> bool {
+    match question {
+        Question::Fabric(_) => true,
+        Question::Table(filter) => filter.subject() == Subject::Ports,
+        _ => false,
     }
 }

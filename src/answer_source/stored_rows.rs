@@ -7,7 +7,10 @@ use gaunt_api::{
 use gaunt_engine::{finding_rows, table_of_rows};
 use gaunt_schema::{GpuState, SanitizedText};
 
-use super::stored_fleet::{JobLine, StoredFleet};
+use super::{
+    stored_fabric::FlaggedPort,
+    stored_fleet::{JobLine, StoredFleet},
+};
 
 impl StoredFleet {
     /// The nodes that match a filter.
@@ -34,7 +37,12 @@ impl StoredFleet {
             Subject::Nodes => table(&StoredRows::Nodes(self.node_list().nodes)),
             Subject::Gpus => table(&StoredRows::Gpus(gpu_lines(&self.node_list().nodes))),
             Subject::Findings => table(&finding_rows(&self.finding_list())),
-            Subject::Closed | Subject::Ports | Subject::Processes | Subject::Targets => None,
+            // Ports that are not listed were active and had no finding.
+            Subject::Ports => {
+                let rows = StoredRows::Ports(self.fabric.flagged_ports());
+                Some(table_of_rows(self.at, filter, self.fabric.port_count(), &rows))
+            }
+            Subject::Closed | Subject::Processes | Subject::Targets => None,
         }
     }
 }
@@ -54,11 +62,26 @@ fn gpu_lines(nodes: &[NodeLine]) -> Vec<GpuLine> {
     nodes.iter().flat_map(of_node).collect()
 }
 
+fn port_text(port: &FlaggedPort, field: BuiltinField) -> Option<SanitizedText> {
+    let known = |text: &SanitizedText| (!text.is_empty()).then(|| text.clone());
+    match field {
+        BuiltinField::Node => known(&port.name[0]),
+        BuiltinField::Device => known(&port.name[1]),
+        BuiltinField::Port => known(&port.name[2]),
+        BuiltinField::Leaf => known(&port.leaf),
+        BuiltinField::Rail => known(&port.rail),
+        BuiltinField::State => port.state.map(Into::into),
+        BuiltinField::Finding => Some(port.finding?.as_str().into()),
+        _ => None,
+    }
+}
+
 /// Rows of one subject.
 enum StoredRows {
     Jobs(Vec<JobLine>),
     Nodes(Vec<NodeLine>),
     Gpus(Vec<GpuLine>),
+    Ports(Vec<FlaggedPort>),
 }
 
 impl StoredRows {
@@ -79,7 +102,7 @@ impl StoredRows {
                 BuiltinField::Lost => Some(lines.get(row)?.lost_gpus),
                 _ => None,
             },
-            Self::Gpus(_) => None,
+            Self::Gpus(_) | Self::Ports(_) => None,
         }
     }
 
@@ -102,6 +125,7 @@ impl StoredRows {
             (Self::Gpus(lines), BuiltinField::Node) => Some(lines.get(row)?.0.clone()),
             (Self::Gpus(lines), BuiltinField::Gpu) => Some(lines.get(row)?.1.clone()),
             (Self::Gpus(lines), BuiltinField::State) => Some(lines.get(row)?.2.clone()),
+            (Self::Ports(ports), field) => port_text(ports.get(row)?, field),
             _ => None,
         }
     }
@@ -113,6 +137,7 @@ impl RowSource for StoredRows {
             Self::Jobs(lines) => lines.len(),
             Self::Nodes(lines) => lines.len(),
             Self::Gpus(lines) => lines.len(),
+            Self::Ports(ports) => ports.len(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The fabric matrix: one cell per leaf and rail, with the worse of both directions in each number.
 
-use gaunt_schema::{FindingKind, SanitizedText, UnixMs};
+use gaunt_schema::{FindingKind, MetricId, SanitizedText, UnixMs, catalogue::fleet_metrics};
 use serde::{Deserialize, Serialize};
 
 /// The fabric as a leaf × rail matrix.
@@ -55,4 +55,95 @@ pub struct FabricCellColumns {
     pub downs_per_second: Vec<Option<f32>>,
     /// The worst open finding on a port, the leaf or the rail.
     pub finding: Vec<Option<FindingKind>>,
+}
+
+/// The words of a port's logical state: the place of a state is one less than its number.
+pub const PORT_STATES: [&str; 4] = ["down", "initializing", "armed", "active"];
+
+/// The series of a cell in a store: ports, active ports, and the other numbers of the columns in their order.
+pub const FABRIC_SERIES: [MetricId; 11] = [
+    fleet_metrics::FABRIC_PORTS,
+    fleet_metrics::FABRIC_ACTIVE,
+    fleet_metrics::FABRIC_RECEIVE,
+    fleet_metrics::FABRIC_TRANSMIT,
+    fleet_metrics::FABRIC_BUSIEST,
+    fleet_metrics::FABRIC_PAUSE_RECEIVED,
+    fleet_metrics::FABRIC_PAUSE_SENT,
+    fleet_metrics::FABRIC_CNP,
+    fleet_metrics::FABRIC_ECN,
+    fleet_metrics::FABRIC_ERRORS,
+    fleet_metrics::FABRIC_DOWNS,
+];
+
+/// The numbers of a cell in the order of [`FABRIC_SERIES`].
+pub type FabricCellSeries = [Option<f32>; FABRIC_SERIES.len()];
+
+impl FabricCellColumns {
+    /// The numbers of a cell; none beyond the last one.
+    pub fn cell_values(&self, cell: usize) -> FabricCellSeries {
+        let count = |column: &[u32]| column.get(cell).map(|count| *count as f32);
+        let number = |column: &[Option<f32>]| column.get(cell).copied().flatten();
+        [
+            count(&self.ports),
+            count(&self.active),
+            number(&self.receive_ratio),
+            number(&self.transmit_ratio),
+            number(&self.busiest_ratio),
+            number(&self.pause_received_ratio),
+            number(&self.pause_sent_ratio),
+            number(&self.cnp_handled_per_second),
+            number(&self.ecn_marked_per_second),
+            number(&self.errors_per_second),
+            number(&self.downs_per_second),
+        ]
+    }
+
+    /// Adds a cell of these numbers.
+    pub fn push_cell(
+        &mut self,
+        (leaf, rail): (u32, u32),
+        values: FabricCellSeries,
+        finding: Option<FindingKind>,
+    ) {
+        let [ports, active, numbers @ ..] = values;
+        let count = |value: Option<f32>| value.unwrap_or(0.0) as u32;
+        self.leaf.push(leaf);
+        self.rail.push(rail);
+        self.ports.push(count(ports));
+        self.active.push(count(active));
+        let columns = [
+            &mut self.receive_ratio,
+            &mut self.transmit_ratio,
+            &mut self.busiest_ratio,
+            &mut self.pause_received_ratio,
+            &mut self.pause_sent_ratio,
+            &mut self.cnp_handled_per_second,
+            &mut self.ecn_marked_per_second,
+            &mut self.errors_per_second,
+            &mut self.downs_per_second,
+        ];
+        for (column, number) in columns.into_iter().zip(numbers) {
+            column.push(number);
+        }
+        self.finding.push(finding);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cell_that_is_pushed_has_its_values() {
+        let values: FabricCellSeries =
+            std::array::from_fn(|at| (at != 4).then_some(at as f32 + 1.0));
+        let mut cells = FabricCellColumns::default();
+        cells.push_cell((3, 7), values, Some(FindingKind::PortDown));
+        assert_eq!(
+            (cells.leaf[0], cells.rail[0], cells.finding[0]),
+            (3, 7, Some(FindingKind::PortDown))
+        );
+        assert_eq!(cells.cell_values(0), values);
+        assert_eq!(cells.cell_values(1), FabricCellSeries::default());
+    }
 }

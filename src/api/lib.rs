@@ -49,7 +49,9 @@ pub use alert_list::{AlertLine, AlertList, AlertServer, AlertSilence, AlertState
 pub use answer_table::{AnswerCells, AnswerColumn, AnswerTable};
 pub use csv_text::csv_line;
 pub use explanation::{EarlierFinding, Explanation, LimitDetail};
-pub use fabric_matrix::{FabricCellColumns, FabricMatrix};
+pub use fabric_matrix::{
+    FABRIC_SERIES, FabricCellColumns, FabricCellSeries, FabricMatrix, PORT_STATES,
+};
 pub use field::{
     BuiltinField, FieldKey, FieldKind, FindingField, GpuField, JobField, NodeField, PortField,
     ProcessField, Subject, SubjectBuiltin, SubjectField, TargetField,

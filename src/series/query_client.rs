@@ -22,7 +22,10 @@ use tokio::task::JoinSet;
 use crate::{
     QueryError, QueryErrorSteps, SeriesOptions,
     query_answer::{AnsweredMatrix, QueryAnswer},
-    remote_read::{ReadSelection, STREAMED, decode_frame, encode_read_request, take_frame},
+    remote_read::{
+        FrameError, MAX_FRAME, ReadSelection, STREAMED, decode_frame, encode_read_request,
+        take_frame,
+    },
 };
 
 /// Characters of a server's message that are shown.
@@ -182,10 +185,12 @@ impl QueryClient {
     }
 
     /// Reads raw samples as a stream of chunks, and calls `add` with the series of each frame; returns the number of samples,
-    /// or none if the server has no such interface. At an error some series may have been added.
+    /// or none if the server has no such interface. At an error, such as more samples than the budget, some series may
+    /// have been added.
     pub(crate) async fn read_remotely(
         &mut self,
         selection: &ReadSelection<'_>,
+        budget: u64,
         add: impl FnMut(&AnsweredMatrix<'_>),
     ) -> Result<Option<u64>, QueryError> {
         let body = compress_request(&encode_read_request(selection))
@@ -198,7 +203,7 @@ impl QueryClient {
             .header("x-prometheus-remote-read-version", "0.1.0")
             .body(body);
         let (url, deadline, next) = (self.shown.clone(), self.deadline, self.next_steps.timeout);
-        let read = self.read_frames(request, selection, add);
+        let read = self.read_frames(request, selection, budget, add);
         match tokio::time::timeout(deadline, read).await {
             Ok(result) => result,
             Err(_) => Err(QueryError::Timeout { url, next, deadline }),
@@ -209,6 +214,7 @@ impl QueryClient {
         &self,
         request: reqwest::RequestBuilder,
         selection: &ReadSelection<'_>,
+        budget: u64,
         mut add: impl FnMut(&AnsweredMatrix<'_>),
     ) -> Result<Option<u64>, QueryError> {
         let mut response = request.send().await.map_err(|error| QueryError::Unreachable {
@@ -224,9 +230,16 @@ impl QueryClient {
         let cut = |_| self.malformed("the connection ended in the middle of it");
         while let Some(part) = response.chunk().await.map_err(cut)? {
             arrived.extend_from_slice(&part);
-            let fault = |why: &str| self.malformed(why);
-            while let Some(data) = take_frame(&mut arrived, self.max_body).map_err(fault)? {
-                samples += decode_frame(&data, selection, &mut add).map_err(fault)?;
+            let limit = self.max_body.min(MAX_FRAME);
+            while let Some(data) =
+                take_frame(&mut arrived, limit).map_err(|why| self.malformed(why))?
+            {
+                samples += decode_frame(&data, selection, budget - samples, &mut add).map_err(
+                    |error| match error {
+                        FrameError::Malformed(why) => self.malformed(why),
+                        FrameError::OverBudget => self.over_budget(budget),
+                    },
+                )?;
             }
         }
         if !arrived.is_empty() {

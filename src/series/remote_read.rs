@@ -8,6 +8,8 @@ use std::borrow::Cow;
 use gaunt_schema::UnixMs;
 use prost::Message;
 
+#[cfg(test)]
+use crate::xor_chunk::encode_xor_chunk;
 use crate::{
     query_answer::{AnswerText, AnsweredLabels, AnsweredMatrix, AnsweredSeries},
     selector::{Matcher, MatcherKind, literal_pattern},
@@ -19,6 +21,9 @@ pub(crate) const STREAMED: &str = "application/x-streamed-protobuf";
 
 /// The encoding of chunks of numbers.
 const XOR: i32 = 1;
+
+/// The largest frame; a Prometheus writes 1 MiB unless it is told otherwise.
+pub(crate) const MAX_FRAME: usize = 16 << 20;
 
 /// `ReadRequest`.
 #[derive(Clone, PartialEq, Message)]
@@ -158,29 +163,44 @@ pub(crate) fn take_frame(
     Ok(Some(data))
 }
 
-/// Decodes the data of a frame, and calls `add` with its series; returns the number of samples within the span.
+/// Why a frame is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrameError {
+    /// It has another form.
+    Malformed(&'static str),
+    /// It has more samples than the budget: a byte of a chunk can hold four.
+    OverBudget,
+}
+
+/// Decodes the data of a frame, and calls `add` with its series; returns the number of samples within the span. No more than
+/// `budget` are decoded.
 pub(crate) fn decode_frame(
     data: &[u8],
     selection: &ReadSelection<'_>,
+    budget: u64,
     add: &mut dyn FnMut(&AnsweredMatrix<'_>),
-) -> Result<u64, &'static str> {
-    let response =
-        ChunkedResponse::decode(data).map_err(|_| "a frame is no ChunkedReadResponse")?;
+) -> Result<u64, FrameError> {
+    let response = ChunkedResponse::decode(data).map_err(|_| FrameError::Malformed(NO_RESPONSE))?;
     let mut result = Vec::with_capacity(response.series.len());
     let mut samples = 0;
     for series in &response.series {
         let mut values = Vec::new();
         for chunk in series.chunks.iter().filter(|chunk| chunk.encoding == XOR) {
-            let decoded = decode_xor_chunk(&chunk.data).ok_or("a chunk is damaged")?;
+            let decoded =
+                decode_xor_chunk(&chunk.data).ok_or(FrameError::Malformed("a chunk is damaged"))?;
             // A chunk is sent whole.
             let within = |(at, _): &(i64, f64)| *at > selection.from.0 && *at <= selection.until.0;
             let texts = decoded
                 .into_iter()
                 .filter(within)
                 .map(|(at, value)| (at as f64 / 1e3, AnswerText(Cow::Owned(render_value(value)))));
+            let before = values.len();
             values.extend(texts);
+            samples += (values.len() - before) as u64;
+            if samples > budget {
+                return Err(FrameError::OverBudget);
+            }
         }
-        samples += values.len() as u64;
         let borrow = |label: &'_ ReadLabel| (label.name.clone().into(), label.value.clone().into());
         let labels = series.labels.iter().map(borrow).collect();
         result.push(AnsweredSeries { metric: AnsweredLabels(labels), values });
@@ -188,6 +208,8 @@ pub(crate) fn decode_frame(
     add(&AnsweredMatrix { result_type: AnswerText::default(), result });
     Ok(samples)
 }
+
+const NO_RESPONSE: &str = "a frame is no ChunkedReadResponse";
 
 /// The text of a value as on a page.
 fn render_value(value: f64) -> String {
@@ -215,6 +237,29 @@ fn crc32c(data: &[u8]) -> u32 {
     };
     let step = |crc: u32, byte: &u8| (crc >> 8) ^ TABLE[((crc as u8) ^ byte) as usize];
     !data.iter().fold(!0, step)
+}
+
+/// Labels and samples of a series.
+#[cfg(test)]
+type FrameSeries<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
+
+/// A frame with these series, as a Prometheus sends it.
+#[cfg(test)]
+pub(crate) fn encode_frame(series: &[FrameSeries<'_>]) -> Vec<u8> {
+    let label = |(name, value): &(&str, &str)| ReadLabel {
+        name: (*name).to_owned(),
+        value: (*value).to_owned(),
+    };
+    let chunked = |(labels, samples): &FrameSeries<'_>| ChunkedSeries {
+        labels: labels.iter().map(label).collect(),
+        chunks: vec![ReadChunk { encoding: XOR, data: encode_xor_chunk(samples) }],
+    };
+    let data = ChunkedResponse { series: series.iter().map(chunked).collect() }.encode_to_vec();
+    let mut frame = Vec::new();
+    prost::encoding::encode_varint(data.len() as u64, &mut frame);
+    frame.extend(crc32c(&data).to_be_bytes());
+    frame.extend(data);
+    frame
 }
 
 #[cfg(test)]

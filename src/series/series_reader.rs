@@ -342,7 +342,11 @@ impl WindowQuery {
         let from = self.until - Duration::from_millis(self.range_ms as u64);
         let selection = ReadSelection { names, instances, matchers, from, until: self.until };
         self.load.queries += 1;
-        let samples = client.read_remotely(&selection, add).await?;
+        let budget = max_samples.saturating_sub(self.load.samples);
+        let samples = match client.read_remotely(&selection, budget, add).await {
+            Err(QueryError::OverBudget { .. }) => return Err(client.over_budget(max_samples)),
+            read => read?,
+        };
         self.load.elapsed += begun.elapsed();
         self.load.samples += samples.unwrap_or_default();
         self.check_budget(client, max_samples)?;

@@ -48,6 +48,9 @@ pub struct StoredSteps {
     pub count: usize,
 }
 
+/// The step of a range with one instant.
+const ONE_STEP: Duration = Duration::from_secs(1);
+
 /// The least range of a rate: two samples a minute apart, of which one may be missing.
 const RATE_RANGE: Duration = Duration::from_mins(3);
 
@@ -182,9 +185,7 @@ impl StoredSeries {
         let matchers: Vec<String> = own.chain([self.matchers.clone()]).collect();
         let selector = select_names(&[name], &[], &matchers.join(","));
         let mut read = async |function: &str, range: Duration| {
-            // Old servers count a sample at the beginning of a range too.
-            let range_ms = range.as_millis().saturating_sub(1).max(1);
-            let expression = format!("{function}({selector}[{range_ms}ms])");
+            let expression = format!("{function}({selector}[{}ms])", range_ms(range));
             let from = steps.until - steps.step * (steps.count.saturating_sub(1) as u32);
             let span = (from, steps.until);
             let place = |matrix: AnsweredMatrix<'_>| place_points(&matrix, from, steps);
@@ -199,6 +200,49 @@ impl StoredSeries {
             low: read("min_over_time", steps.step).await?,
             high: read("max_over_time", steps.step).await?,
         })
+    }
+
+    /// The sums of the samples of a metric in the `span` up to `until`, by these labels, and `consume` is called with each. Of a
+    /// pair of writers the greater sum counts: that of the one that saw more.
+    pub async fn read_sums(
+        &mut self,
+        name: &str,
+        labels: &[&str],
+        (until, span): (UnixMs, Duration),
+        mut consume: impl FnMut(&StoredSample<'_>),
+    ) -> Result<(), QueryError> {
+        let selector = select_names(&[name], &[], &self.matchers);
+        let expression = format!(
+            "max by ({}) (sum_over_time({selector}[{}ms]))",
+            labels.join(","),
+            range_ms(span)
+        );
+        let consume = |matrix: AnsweredMatrix<'_>| {
+            for series in &matrix.result {
+                let value = series.values.last().and_then(|(_, value)| value.0.parse().ok());
+                let Some(value) = value.filter(|value: &f64| value.is_finite()) else { continue };
+                consume(&StoredSample { name, value, labels: &series.metric });
+            }
+        };
+        self.client.query_range(&expression, (until, until), ONE_STEP, consume).await
+    }
+
+    /// How many of the hours that end in the `span` up to `until` have a sample of a metric that is written at each full hour.
+    pub async fn count_hours(
+        &mut self,
+        name: &str,
+        (until, span): (UnixMs, Duration),
+    ) -> Result<u64, QueryError> {
+        let selector = select_names(&[name], &[], &self.matchers);
+        // Without a range of its own VictoriaMetrics would repeat a sample where the next one is missing.
+        let present = format!("count(last_over_time({selector}[1m]))");
+        let expression = format!("count_over_time({present}[{}ms:1h])", range_ms(span));
+        let count = |matrix: AnsweredMatrix<'_>| {
+            let values = matrix.result.iter().flat_map(|series| &series.values);
+            let counts = values.filter_map(|(_, value)| value.0.parse::<f64>().ok());
+            counts.fold(0.0, f64::max) as u64
+        };
+        self.client.query_range(&expression, (until, until), ONE_STEP, count).await
     }
 
     /// The names of the nodes with verdicts from `from` to `until`, sorted.
@@ -257,6 +301,11 @@ impl StoredSeries {
             load: query.load(),
         })
     }
+}
+
+/// The milliseconds of a range that ends at an instant: old servers count a sample at its beginning too.
+fn range_ms(range: Duration) -> u128 {
+    range.as_millis().saturating_sub(1).max(1)
 }
 
 /// The points of a series by step; of a pair of writers the greater one.

@@ -9,6 +9,7 @@ use crate::{QueryError, SeriesOptions, SeriesReader, SeriesWindow};
 mod feed_tests;
 mod query_server;
 mod rare_tests;
+mod remote_read_tests;
 mod stored_tests;
 
 use query_server::{QueryServer, ServerAnswer, json_answer, matrix_answer};
@@ -259,28 +260,6 @@ async fn lying_server_gets_no_sample_in() {
         page.report.devices.iter().map(|device| format!("{:?}", device.key)).collect();
     assert_eq!(gpus.len(), 1, "only the last series is one: {gpus:?}");
     assert!(gpus[0].contains('7'), "{gpus:?}");
-}
-
-/// Remote read that is missing, cut off or no stream of frames costs one request, and the server is queried.
-#[tokio::test]
-async fn remote_read_that_fails_is_replaced_by_queries() {
-    let frames = || ServerAnswer::new(200, "application/x-streamed-protobuf", "no frame at all");
-    for answer in [
-        frames(),
-        ServerAnswer { is_cut: true, ..frames() },
-        ServerAnswer::new(404, "text/plain", "no"),
-        json_answer("{}"),
-    ] {
-        let server = QueryServer::start(move |request: &str| {
-            if request.contains("/api/v1/read ") { answer.clone() } else { healthy_answer(request) }
-        })
-        .await;
-        let reader = SeriesReader::open(&options_for(&server.url)).await.unwrap();
-        let window = reader.with_remote_read().read_window(FROM, UNTIL).await.unwrap();
-        assert_eq!((window.batches.len(), window.load.queries), (3, 4));
-        let reads = server.requests().iter().filter(|it| it.contains("/api/v1/read ")).count();
-        assert_eq!(reads, 1);
-    }
 }
 
 #[tokio::test]

@@ -126,30 +126,62 @@ impl BitReader<'_> {
     }
 }
 
+/// Writes bits as the reader expects them.
+#[cfg(test)]
+#[derive(Default)]
+struct BitWriter {
+    bytes: Vec<u8>,
+    used: u32,
+}
+
+#[cfg(test)]
+impl BitWriter {
+    fn push(&mut self, value: u64, count: u32) -> &mut Self {
+        for bit in (0..count).rev() {
+            if self.used.is_multiple_of(8) {
+                self.bytes.push(0);
+            }
+            let last = self.bytes.last_mut().unwrap();
+            *last |= (((value >> bit) & 1) as u8) << (7 - self.used % 8);
+            self.used += 1;
+        }
+        self
+    }
+
+    /// Writes a number in groups of seven bits, the lowest first.
+    fn push_varint(&mut self, mut value: u64) -> &mut Self {
+        while value >= 0x80 {
+            self.push((value & 0x7f) | 0x80, 8);
+            value >>= 7;
+        }
+        self.push(value, 8)
+    }
+}
+
+/// A chunk of these samples in its longest form: each instant and value is written whole.
+#[cfg(test)]
+pub(crate) fn encode_xor_chunk(samples: &[(i64, f64)]) -> Vec<u8> {
+    let mut bits = BitWriter::default();
+    bits.push(samples.len() as u64, 16);
+    let (mut before, mut delta, mut value) = (0_i64, 0_i64, 0_u64);
+    for (number, (at, sample)) in samples.iter().enumerate() {
+        let (next, changed) = (at - before, value ^ sample.to_bits());
+        match number {
+            0 => bits.push_varint(((at << 1) ^ (at >> 63)) as u64).push(changed, 64),
+            1 => bits.push_varint(next as u64),
+            _ => bits.push(0b1111, 4).push((next - delta) as u64, 64),
+        };
+        if number > 0 {
+            bits.push(0b11, 2).push(0, 5).push(0, 6).push(changed, 64);
+        }
+        (before, delta, value) = (*at, next, sample.to_bits());
+    }
+    bits.bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Writes bits as the reader expects them.
-    #[derive(Default)]
-    struct BitWriter {
-        bytes: Vec<u8>,
-        used: u32,
-    }
-
-    impl BitWriter {
-        fn push(&mut self, value: u64, count: u32) -> &mut Self {
-            for bit in (0..count).rev() {
-                if self.used.is_multiple_of(8) {
-                    self.bytes.push(0);
-                }
-                let last = self.bytes.last_mut().unwrap();
-                *last |= (((value >> bit) & 1) as u8) << (7 - self.used % 8);
-                self.used += 1;
-            }
-            self
-        }
-    }
 
     #[test]
     fn every_form_of_a_chunk_is_decoded() {

@@ -13,6 +13,7 @@ use gaunt_store::{StoreStatus, StoreStep, StoreWriter};
 use tokio::task::spawn_blocking;
 
 use self::{
+    fabric_samples::fetch_fabric,
     hourly_usage::{HourClock, write_hourly_usage},
     page_output::{FamilyOutput, PageOutput},
     screen_samples::fill_screens,
@@ -75,9 +76,13 @@ pub(super) async fn write_to_store(source: AnswerSource, mut writer: StoreWriter
         let is_hour_over = hours.is_hour_over(step.instant());
         let Ok(answers) = MetricsAnswers::fetch_answers(&source).await else { continue };
         let usage = if is_hour_over { fetch_hourly_usage(&source).await } else { None };
+        let fabric = fetch_fabric(&source).await;
         // Samples of 100,000 GPUs take some ten milliseconds, which must not delay responses.
         let filled = spawn_blocking(move || {
             answers.fill_step(&mut step);
+            if let Some(fabric) = fabric {
+                fabric.write_to(&mut PageOutput::Step(&mut step));
+            }
             if let Some(usage) = usage {
                 write_hourly_usage(&mut PageOutput::Step(&mut step), &usage);
             }
@@ -486,6 +491,7 @@ fn entity_labels(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> 
     std::iter::once(("entity", entity.kind.as_str())).chain(present)
 }
 
+mod fabric_samples;
 mod hourly_usage;
 mod page_output;
 mod screen_samples;

@@ -100,6 +100,18 @@ fn stored_verdicts() -> Vec<Sample> {
         let blamed = "severity=\"critical\",acknowledged=\"true\",entity=\"node\",node=\"gpu2\"";
         add("gaunt_finding", &format!("{id},{blamed},exported_job=\"8812\""), 1.0);
         add("gaunt_finding_lost_gpus", id, lost - 0.5);
+        for (leaf, ports, active, load) in
+            [("leaf-1", 16.0, 16.0, 0.4), ("leaf-2", 16.0, 15.0, 0.1)]
+        {
+            let labels = format!("leaf=\"{leaf}\",rail=\"0\"");
+            add("gaunt_fabric_ports", &labels, ports);
+            add("gaunt_fabric_active_ports", &labels, active);
+            add("gaunt_fabric_receive_ratio", &labels, load);
+            add("gaunt_fabric_transmit_ratio", &labels, -1.0);
+        }
+        add("gaunt_fabric_ports", "", 2.0);
+        let port = "node=\"gpu2\",device=\"mlx5_3\",port=\"1\",leaf=\"leaf-2\",rail=\"0\"";
+        add("gaunt_flagged_port_state", &format!("{port},kind=\"port_down\""), 1.0);
         for (node, lost) in [("gpu1", 0.0), ("gpu2", lost)] {
             add("gaunt_node_lost_gpus", &format!("node=\"{node}\""), lost);
             for gpu in 0..4 {
@@ -110,6 +122,22 @@ fn stored_verdicts() -> Vec<Sample> {
     }
     samples.sort_unstable();
     samples
+}
+
+/// The network by leaf and rail, and the port that was down.
+fn check_stored_network(ask: &dyn Fn(&str, i64) -> (u16, Value), last: i64) {
+    let (_, fabric) = ask("fabric?", last + 7_000);
+    assert_eq!(fabric["leaves"], serde_json::json!(["", "leaf-1", "leaf-2"]), "{fabric}");
+    let cells = &fabric["cells"];
+    assert_eq!((&fabric["total"], &fabric["at"]), (&34.into(), &last.into()), "{fabric}");
+    assert_eq!(cells["active"], serde_json::json!([0, 16, 15]), "{fabric}");
+    assert_eq!(cells["receive_ratio"].as_array().unwrap()[0], Value::Null, "{fabric}");
+    assert_eq!(cells["finding"], serde_json::json!([null, null, "port_down"]), "{fabric}");
+    let (_, ports) =
+        ask("ports?filter=leaf%3Dleaf-2%20columns%20node,device,state,finding,load&", last);
+    assert_eq!((&ports["rows"], &ports["total"]), (&1.into(), &34.into()), "{ports}");
+    let word = |column: usize| &ports["columns"][column]["cells"]["texts"]["words"][0];
+    assert_eq!([0, 1, 2, 3].map(word), ["gpu2", "mlx5_3", "down", "port_down"], "{ports}");
 }
 
 /// Asks an aggregator, which has verdicts of the past in this store, about a time of which it has nothing itself.
@@ -152,6 +180,7 @@ fn check_stored_verdicts(server: PastServer) {
     assert_eq!((cell(1), cell(2), cell(3)), (&8.0.into(), &2.5.into(), &0.6875.into()), "{jobs}");
     let (_, nodes) = ask("nodes?", last);
     assert_eq!(nodes["nodes"][0]["node"], "gpu2", "{nodes}");
+    check_stored_network(&ask, last);
     // The store sums up a span that is longer than what is in memory.
     let (_, history) = ask("history?metric=lost&span=1h&", last);
     let newest = |of: &str, points: usize| {
@@ -173,6 +202,7 @@ fn check_stored_verdicts(server: PastServer) {
     // What verdicts do not hold, and times without them, are refused with the reason.
     for (path, at, why) in [
         ("nodes/gpu2?", last, "set prometheus.url"),
+        ("fabric?filter=load%3E0.5&", last, "network without a filter"),
         ("overview?", last - 86_400_000, "no verdicts of the 5 minutes before"),
     ] {
         let (status, refused) = ask(path, at);

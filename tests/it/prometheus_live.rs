@@ -3,22 +3,28 @@
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
 use std::{
+    collections::HashSet,
     fs,
-    time::{SystemTime, UNIX_EPOCH},
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use gaunt_engine::record::{Earlier, Recording};
+use gaunt_schema::{Batch, Delivery};
 use serde_json::Value;
 
 use crate::{
+    foreign_recordings::judge_with,
     foreign_site::START_MS,
     prometheus_past::{HALLS, SECONDS, Sample, start_prometheus},
+    recording_integrity::{read_deliveries, start_recording, wait_for_deliveries},
     test_process::{TestProcess, get, run_gaunt, wait_for},
 };
 
-/// The recorded halls, moved in time so that their last samples are of the present.
-fn samples_until_now() -> Vec<Sample> {
+/// The recorded halls, moved in time so that their last samples are this many seconds ahead of the present.
+fn samples_until(ahead: i64) -> Vec<Sample> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
-    let shift = now - START_MS - SECONDS * 1_000;
+    let shift = now - START_MS - (SECONDS - ahead) * 1_000;
     let moved = |(series, at, value): &Sample| {
         let value = if series.starts_with("node_time_seconds{") {
             format!("{:.3}", value.parse::<f64>().unwrap() + shift as f64 / 1e3)
@@ -50,9 +56,47 @@ fn check_findings(found: &[(String, String)]) {
     assert_eq!(others.count(), 0, "{found:?}");
 }
 
+/// How far ahead of the present what the server will have scraped reaches: as long as pages are waited for.
+const SECONDS_AHEAD: i64 = 30;
+
+fn recorded_batches(deliveries: &[Delivery]) -> Vec<&Batch> {
+    let batches = deliveries.iter().filter_map(|delivery| match delivery {
+        Delivery::Batch(batch) => Some(batch),
+        _ => None,
+    });
+    batches.collect()
+}
+
+/// Ends a recording of what the server scraped meanwhile, whose state it starts with.
+fn check_recording(recorder: TestProcess, folder: &Path) {
+    assert!(
+        recorder.lines_until_end().contains("gaunt: recorded "),
+        "the outage of the server is no end"
+    );
+    let deliveries = read_deliveries(folder);
+    let batches = recorded_batches(&deliveries);
+    assert!(batches.is_sorted_by_key(|batch| batch.at), "{batches:?}");
+    let pages: HashSet<_> = batches.iter().map(|batch| (batch.target, batch.at)).collect();
+    assert_eq!(pages.len(), batches.len(), "each page once");
+    let mut sources = deliveries.iter().filter_map(|delivery| match delivery {
+        Delivery::Sources(sources) => sources[0].trouble.clone(),
+        _ => None,
+    });
+    assert!(sources.next_back().unwrap().contains("Connection refused"), "the outage is recorded");
+    let recording = Recording::open_folder(folder).unwrap();
+    assert_eq!(recording.scrape_period(), Duration::from_secs(15));
+    let (first, _) = recording.time_span();
+    assert!(matches!(recording.earlier(first).unwrap(), Earlier::Known(..)));
+    // Replayed, it begins with what the recent past of the server had shown.
+    let judged = judge_with(&["--from", folder.to_str().unwrap()]);
+    for (kind, _) in EXPECTED {
+        assert!(judged.iter().any(|finding| finding.0 == kind), "{kind}: {judged:?}");
+    }
+}
+
 #[test]
-fn snapshot_and_aggregator_show_what_a_prometheus_scrapes() {
-    let server = start_prometheus(&samples_until_now());
+fn snapshot_aggregator_and_recording_have_what_a_prometheus_scrapes() {
+    let server = start_prometheus(&samples_until(0));
     let output = run_gaunt(&["snapshot", "--prometheus", &server.url, "--format", "json"]);
     // The exporters of one node are down.
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
@@ -74,12 +118,17 @@ fn snapshot_and_aggregator_show_what_a_prometheus_scrapes() {
 
     // The samples of the first one may all be old by now.
     drop(server);
-    let server = start_prometheus(&samples_until_now());
+    let server = start_prometheus(&samples_until(SECONDS_AHEAD));
     let folder = tempfile::tempdir().unwrap();
     let settings = folder.path().join("gaunt.toml");
     fs::write(&settings, format!("[prometheus]\nurl = \"{}\"\nevery = \"1s\"\n", server.url))
         .unwrap();
-    let aggregator = TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()]);
+    let settings = settings.to_str().unwrap();
+    let to = folder.path().join("recording");
+    let recorder =
+        start_recording(&["--config", settings, "--prometheus", &server.url], to.to_str().unwrap());
+    recorder.line_with("recording 14 targets to ");
+    let aggregator = TestProcess::start_aggregator(&["--config", settings]);
     let gaunt = aggregator.served_address();
     let ask = |question: &str| -> Value {
         let (_, body) = get(&gaunt, &format!("/api/gaunt/v1/{question}")).unwrap();
@@ -96,10 +145,12 @@ fn snapshot_and_aggregator_show_what_a_prometheus_scrapes() {
     });
     assert!(notes.contains(" samples in ") && notes.contains("shown 11 s late"), "{notes}");
 
+    wait_for_deliveries(&to, "two pages", |deliveries| recorded_batches(deliveries).len() >= 2);
     // Without its server the aggregator says so, and blames no target.
     drop(server);
     let trouble =
         wait_for("the outage", || ask("overview")["source_trouble"][0].as_str().map(str::to_owned));
     assert!(trouble.contains("Connection refused"), "{trouble}");
     check_findings(&urgent_findings(&ask("findings")));
+    check_recording(recorder, &to);
 }

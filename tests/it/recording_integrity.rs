@@ -47,7 +47,7 @@ fn count_readable(folder: &Path) -> u64 {
 }
 
 /// All deliveries on disk; none before the first block.
-fn read_deliveries(folder: &Path) -> Vec<Delivery> {
+pub(crate) fn read_deliveries(folder: &Path) -> Vec<Delivery> {
     let Ok(recording) = Recording::open_folder(folder) else { return Vec::new() };
     recording.deliveries_from(UnixMs(0)).map(|one| one.unwrap().1).collect()
 }
@@ -75,13 +75,17 @@ fn count_batches(deliveries: &[Delivery], counts: impl Fn(&Batch) -> bool) -> Ve
 }
 
 /// Starts `gaunt record`.
-fn start_recording(arguments: &[&str], to: &str) -> TestProcess {
+pub(crate) fn start_recording(arguments: &[&str], to: &str) -> TestProcess {
     let mut command = Command::new(program_path("gaunt"));
     TestProcess::start_command(command.arg("record").args(arguments).args(["--to", to]))
 }
 
 /// Waits until the deliveries on disk are enough, which can only change when a block was written.
-fn wait_for_deliveries(folder: &Path, what: &str, is_enough: impl Fn(&[Delivery]) -> bool) {
+pub(crate) fn wait_for_deliveries(
+    folder: &Path,
+    what: &str,
+    is_enough: impl Fn(&[Delivery]) -> bool,
+) {
     let mut bytes_before = 0;
     wait_for(what, || {
         let segments = list_segments(folder);

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::{
     acknowledgement_access::fetch_json,
+    alerting_end_to_end::FourPortNode,
     binaries::{fake_driver, program_path},
     prometheus_scrape::{query_instant, query_value},
     test_process::{
@@ -29,6 +30,16 @@ fn write_settings(folder: &tempfile::TempDir, url: &str, level: &str) -> String 
     );
     fs::write(&path, text).expect("a temporary folder can be written");
     path.display().to_string()
+}
+
+/// The network by leaf and rail is stored, and the port that is not active.
+fn check_network(prometheus: &str) {
+    let of_fabric = "sum(gaunt_fabric_ports) == 4 and sum(gaunt_fabric_active_ports) == 3";
+    wait_for("the ports", || query_instant(prometheus, of_fabric).pop());
+    let flagged = wait_for("the port that is down", || {
+        query_instant(prometheus, "gaunt_flagged_port_state == 1").pop()
+    });
+    assert_eq!((&*flagged.0["node"], &*flagged.0["device"]), ("node-b", "mlx5_1"));
 }
 
 #[test]
@@ -52,7 +63,9 @@ fn prometheus_stores_the_verdicts() {
     let node =
         TestProcess::start_command(command.arg(fake_driver()).env("GAUNT_FAKE_DRIVER", scenario));
     let settings = write_settings(&folder, &format!("http://{prometheus}/api/v1/write"), "screens");
-    let targets = format!("{},127.0.0.1:1", node.served_address());
+    let ports = FourPortNode::start_node("node-b");
+    ports.set_link(1, false);
+    let targets = format!("{},{},127.0.0.1:1", node.served_address(), ports.address);
     let aggregator = TestProcess::start_aggregator(&["--config", &settings, "--targets", &targets]);
     let gaunt = aggregator.served_address();
 
@@ -68,10 +81,11 @@ fn prometheus_stores_the_verdicts() {
     });
     assert_eq!(finding.0["cluster"], "hall-1");
     assert!(!finding.0.contains_key("instance"), "{finding:?}");
+    check_network(&prometheus);
     let counters =
         query_instant(&prometheus, "{__name__=~\"gaunt_.+_total\", node=\"\"} or gaunt_gpu_state");
     assert!(counters.is_empty(), "two writers cannot share a counter: {counters:?}");
-    assert!((query_value(&prometheus, "gaunt_targets{state=\"live\"}") - 1.0).abs() < f64::EPSILON);
+    assert!((query_value(&prometheus, "gaunt_targets{state=\"live\"}") - 2.0).abs() < f64::EPSILON);
     let grid = query_value(&prometheus, "timestamp(gaunt_lost_gpus) % 1");
     assert!(grid.abs() < 1e-9, "instants are on the grid: {grid}");
 

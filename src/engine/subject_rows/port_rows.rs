@@ -4,7 +4,7 @@ use gaunt_schema::{DeviceClass, FindingKind, MetricId, SanitizedText, catalogue:
 
 use super::{BlameIndex, FieldColumn, SubjectRows};
 use crate::view::View;
-use gaunt_api::PortField;
+use gaunt_api::{PORT_STATES, PortField};
 use gaunt_cluster::{Node, NodeId};
 
 /// Every port.
@@ -79,13 +79,10 @@ impl<'a> SubjectRows<'a> for PortRows<'a> {
             PortField::Node => FieldColumn::texts(rows, |row| Some(&self.node_of(row)?.name)),
             PortField::Device => FieldColumn::texts(rows, |row| self.name_part(row, 0)),
             PortField::Port => FieldColumn::texts(rows, |row| self.name_part(row, 1)),
-            PortField::State => {
-                let words = ["down", "initializing", "armed", "active"];
-                FieldColumn::coded(rows, &words, |row| {
-                    let state = self.view.metric_value(port::STATE, cluster_row(row))?;
-                    (1.0..=4.0).contains(&state).then(|| state as usize - 1)
-                })
-            }
+            PortField::State => FieldColumn::coded(rows, &PORT_STATES, |row| {
+                let state = self.view.metric_value(port::STATE, cluster_row(row))?;
+                (1.0..=4.0).contains(&state).then(|| state as usize - 1)
+            }),
             PortField::Leaf => FieldColumn::texts(rows, |row| {
                 Some(&topology.port_topology(cluster_row(row))?.leaf.as_ref()?.value)
             }),

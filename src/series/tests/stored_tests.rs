@@ -101,6 +101,13 @@ async fn store_that_is_silent_empty_or_lying_gives_an_error_or_nothing() {
     assert!(matches!(page, QueryError::NotPrometheus { .. }) && !page.may_pass(), "{page}");
     let cut = error(|_| ServerAnswer::cut("{\"status\":")).await.unwrap_err();
     assert!(cut.may_pass(), "{cut}");
+    let partial = error(|_| {
+        json_answer(
+            r#"{"status":"success","isPartial":true,"data":{"resultType":"matrix","result":[]}}"#,
+        )
+    });
+    let partial = partial.await.unwrap_err();
+    assert!(matches!(partial, QueryError::Partial { .. }) && partial.may_pass(), "{partial}");
     // The server is one of [store]: no error names settings of another section, or flags that do not choose it.
     let refusals = [
         error(|_| ServerAnswer::new(401, "text/plain", "no")).await.unwrap_err(),

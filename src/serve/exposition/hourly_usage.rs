@@ -1,4 +1,4 @@
-//! Hourly usage: GPU-hours and energy of the last hour by job, for the store alone.
+//! Hourly usage: GPU-hours, lost GPU-hours and energy of the last hour by job, for the store alone.
 //!
 //! They are gauges at the full hour: two aggregators count from different starts, so that counters would look as if they
 //! were reset where one writes after the other. Their sum over months is the GPU-hours of these months.
@@ -41,6 +41,10 @@ impl HourClock {
 pub(super) fn write_hourly_usage(page: &mut PageOutput<'_>, usage: &UsageReport) {
     let gpu_hours = |row: &UsageRow| Some(row.gpu_seconds / SECONDS_PER_HOUR);
     write_rows(page, fleet_metrics::JOB_GPU_HOURS, usage, gpu_hours);
+    let lost_hours = |row: &UsageRow| {
+        (row.lost_gpu_seconds > 0.0).then_some(row.lost_gpu_seconds / SECONDS_PER_HOUR)
+    };
+    write_rows(page, fleet_metrics::JOB_LOST_GPU_HOURS, usage, lost_hours);
     write_rows(page, fleet_metrics::JOB_ENERGY, usage, |row| row.joules);
 }
 
@@ -96,6 +100,7 @@ mod tests {
             state: Some(state),
             cause: job.is_none().then_some(LossCause::Idle),
             gpu_seconds,
+            lost_gpu_seconds: if job.is_none() { gpu_seconds } else { 0.0 },
             joules,
             ..UsageRow::default()
         };
@@ -116,6 +121,7 @@ mod tests {
             [
                 r#"gaunt_job_gpu_hours{state="idle",cause="idle"} 0.25"#,
                 r#"gaunt_job_gpu_hours{job="8812",user="mira",state="computing"} 1.5"#,
+                r#"gaunt_job_lost_gpu_hours{state="idle",cause="idle"} 0.25"#,
                 r#"gaunt_job_energy_joules{job="8812",user="mira",state="computing"} 7"#,
             ]
         );

@@ -299,11 +299,15 @@ fn dropped_batches_are_named_for_the_targets_with_most() {
 }
 
 #[test]
-fn numbers_of_gpu_states_are_those_of_the_help_text() {
+fn numbers_of_states_are_those_of_the_help_text() {
     let help = fleet_metrics::GPU_STATE_CODE.catalogue_row().help;
     for state in GpuState::ALL {
         let word = format!("{} {}", state.number_code(), state.as_str());
         assert!(help.contains(&word), "{word}");
+    }
+    let help = fleet_metrics::FLAGGED_PORT.catalogue_row().help;
+    for (place, state) in gaunt_api::PORT_STATES.iter().enumerate() {
+        assert!(help.contains(&format!("{} {state}", place + 1)), "{state}");
     }
 }
 

@@ -24,7 +24,7 @@ mod metrics_server;
 mod past_fleet;
 mod virtual_receiver;
 
-use judged_run::{ToldFindings, judge_pages, judge_past};
+use judged_run::{ReadBy, ToldFindings, judge_pages, judge_past};
 use metrics_server::MetricsServer;
 use past_fleet::{FAULTY_NODES, FIELDS, GPUS_PER_NODE, PERIOD_MS, PastFleet};
 use virtual_receiver::{VirtualReceiver, judge_forwarded};
@@ -182,7 +182,7 @@ fn judge_each_way(
     let selector = "cluster=\"hall-1\"";
     ways.push((
         "asked of Prometheus",
-        judge_past(runtime, asked.options(), selector, from, now)?.1,
+        judge_past(runtime, (asked.options(), ReadBy::Queries), selector, from, now)?.1,
     ));
 
     let mut victoria = MetricsServer::start_victoria_metrics()?;
@@ -192,7 +192,8 @@ fn judge_each_way(
     }
     // A new series is shown some seconds later.
     std::thread::sleep(Duration::from_secs(5));
-    let told = judge_past(runtime, victoria.options(), selector, from, now)?.1;
+    let options = (victoria.options(), ReadBy::Queries);
+    let told = judge_past(runtime, options, selector, from, now)?.1;
     ways.push(("asked of VictoriaMetrics", told));
     drop(victoria);
 
@@ -279,37 +280,48 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         faults_from: now - Duration::from_mins(18),
         shift: Duration::ZERO,
     };
+    let began = Instant::now();
+    // Each part is written as soon as it is measured: a bench that is stopped has shown what it had.
+    let mut show = |text: String| -> anyhow::Result<()> {
+        writeln!(out, "{:6.1} s  {text}", began.elapsed().as_secs_f64())?;
+        Ok(out.flush()?)
+    };
     let server = fill_server(&fleet, &sizes, now)?;
+    show(format!("{} GPUs with {ASKED_FIELDS} fields are in the server", sizes.asked))?;
     let (usual, full) = measure_refreshes(&runtime, &server, now)?;
     let refresh = usual.with_full(full, RARE_REFRESH.as_secs_f64() / REFRESH.as_secs_f64());
-    let screen_ms = measure_screen(&runtime, &server, now)?;
-    let halls = "cluster=~\"hall-1|hall-2\"";
-    let (postmortem_s, _) = judge_past(&runtime, server.options(), halls, from, now)?;
-    let ways = judge_each_way(&runtime, &server, &fleet, now)?;
-    let large = PastFleet { fields: FIELDS.len(), ..fleet };
-    let (cores, samples) = measure_receiving(&runtime, &large, sizes.received, now)?;
-
-    writeln!(out, "{} GPUs with {ASKED_FIELDS} fields, asked each {REFRESH:?}", sizes.asked)?;
     for (name, cost) in
-        [("a refresh      ", usual), ("one in ten     ", full), ("the mean       ", refresh)]
+        [("a refresh", usual), ("one in ten", full), ("the mean, each 30 s", refresh)]
     {
         let RefreshCost { samples, answered_s, their_cpu_s, our_cpu_s } = cost;
-        writeln!(
-            out,
-            "  {name} {samples:8.0} samples in {answered_s:.2} s, CPU {their_cpu_s:.3} s of theirs, {our_cpu_s:.3} s of ours"
-        )?;
+        show(format!(
+            "{name:20} {samples:8.0} samples in {answered_s:.2} s, CPU {their_cpu_s:.3} s of theirs, {our_cpu_s:.3} s of ours"
+        ))?;
     }
     let seconds = REFRESH.as_secs_f64();
     let (their_cores, our_cores) = (refresh.their_cpu_s / seconds, refresh.our_cpu_s / seconds);
-    writeln!(out, "  CPU             {their_cores:8.3} cores of theirs, {our_cores:.3} of ours")?;
-    writeln!(out, "a node a week ago {screen_ms:8.0} ms")?;
-    writeln!(out, "{} GPUs received: {samples} samples each {PERIOD:?}", sizes.received)?;
-    writeln!(out, "  CPU             {cores:8.3} cores")?;
-    writeln!(
-        out,
-        "{} scrapes of {} GPUs judged in {postmortem_s:.1} s",
-        sizes.scrapes, sizes.judged
-    )?;
+    show(format!("CPU {their_cores:.3} cores of theirs, {our_cores:.3} of ours"))?;
+    let screen_ms = measure_screen(&runtime, &server, now)?;
+    show(format!("a node a week ago {screen_ms:.0} ms"))?;
+    let halls = "cluster=~\"hall-1|hall-2\"";
+    let (scrapes, judged) = (sizes.scrapes, sizes.judged);
+    let mut postmortem_s = 0.0;
+    // The last one is what a post-mortem does.
+    for (name, read_by) in [("queries", ReadBy::Queries), ("remote read", ReadBy::RemoteRead)] {
+        let before = server.cpu()?;
+        (postmortem_s, _) = judge_past(&runtime, (server.options(), read_by), halls, from, now)?;
+        let theirs = server.cpu()? - before;
+        show(format!(
+            "{scrapes} scrapes of {judged} GPUs judged by {name} in {postmortem_s:.1} s, CPU {theirs:.1} s of theirs"
+        ))?;
+    }
+    let large = PastFleet { fields: FIELDS.len(), ..fleet };
+    let (cores, samples) = measure_receiving(&runtime, &large, sizes.received, now)?;
+    let received = sizes.received;
+    show(format!("{received} GPUs received: {samples} samples each {PERIOD:?}, {cores:.3} cores"))?;
+    let ways = judge_each_way(&runtime, &server, &fleet, now)?;
+    show(format!("judged on {} ways", ways.len()))?;
+
     let same = compare_ways(&ways, fleet.faults_from, out)?;
     let line = json!({
         "gpus": sizes.asked,

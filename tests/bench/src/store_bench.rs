@@ -14,6 +14,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use gaunt_api::FABRIC_SERIES;
 use gaunt_schema::{SanitizedText, UnixMs};
 use gaunt_scrape::ServerAccess;
 use gaunt_store::{BACKLOG_BYTES, INTERVAL, StoreLevel, StoreOptions, StoreStep, StoreWriter};
@@ -141,6 +142,36 @@ fn fill_step(step: &mut StoreStep, gpus: usize, number: i64) {
             step.push_sample("gaunt_gpu_state_ratio", &labels, 0.33);
         }
         step.push_sample("gaunt_job_lost_gpus", &[("job", &name)], 0.5);
+    }
+    push_fabric(step, gpus, number);
+}
+
+/// The network of a rail-optimised fabric: a leaf for 32 ports of one rail, with loads that change, and some ports that are
+/// not active.
+fn push_fabric(step: &mut StoreStep, gpus: usize, number: i64) {
+    const RAILS: usize = 8;
+    const PORTS: usize = 32;
+    const FLAGGED: usize = 1_000;
+    for cell in 0..gpus / PORTS {
+        let (leaf, rail) =
+            (format!("unit-{:03}-r{}", cell / RAILS, cell % RAILS), (cell % RAILS).to_string());
+        let labels = [("leaf", leaf.as_str()), ("rail", rail.as_str())];
+        for (series, metric) in FABRIC_SERIES.into_iter().enumerate() {
+            let mixed = (number as usize * 7_919 + cell * 31 + series * 17) % 1_009;
+            let value = match series {
+                0 | 1 => PORTS as f64,
+                2..=4 => f64::from(0.38_f32 + mixed as f32 / 20_000.0),
+                7 | 8 => f64::from(mixed as f32 * 1.37),
+                _ => 0.0,
+            };
+            step.push_sample(metric.catalogue_row().name, &labels, value);
+        }
+    }
+    for port in 0..(gpus / 100).min(FLAGGED) {
+        let (node, device) = (format!("gpu{port:05}"), format!("mlx5_{}", port % RAILS));
+        let labels =
+            [("node", node.as_str()), ("device", &device), ("port", "1"), ("kind", "port_down")];
+        step.push_sample("gaunt_flagged_port_state", &labels, 1.0);
     }
 }
 

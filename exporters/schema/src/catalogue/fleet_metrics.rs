@@ -68,8 +68,34 @@ rows! {
         Metric::new_gauge("gaunt_gpu_state_code", Fleet, Unit::Count, 1.0);
     JOB_GPU_HOURS, "GPU-hours of the last hour by job, user, state and cause of loss, at the full hour; only written to a store.",
         Metric::new_gauge("gaunt_job_gpu_hours", Fleet, Unit::Count, 0.001);
+    JOB_LOST_GPU_HOURS, "Lost GPU-hours of the last hour by job, user, state and cause of loss, at the full hour; only written to a store.",
+        Metric::new_gauge("gaunt_job_lost_gpu_hours", Fleet, Unit::Count, 0.001);
     JOB_ENERGY, "Energy of GPUs in the last hour by job, user, state and cause of loss, at the full hour; only written to a store.",
         Metric::new_gauge("gaunt_job_energy_joules", Fleet, Unit::Joules, 1.0);
+    FABRIC_PORTS, "Ports by leaf and rail; only written to a store.",
+        Metric::new_gauge("gaunt_fabric_ports", Fleet, Unit::Count, 1.0);
+    FABRIC_ACTIVE, "Ports that are active, by leaf and rail; only written to a store.",
+        Metric::new_gauge("gaunt_fabric_active_ports", Fleet, Unit::Count, 1.0);
+    FABRIC_RECEIVE, "Receive throughput as a share of the line rate, mean of the active ports, by leaf and rail; only written to a store.",
+        Metric::new_gauge("gaunt_fabric_receive_ratio", Fleet, Unit::Ratio, 0.001);
+    FABRIC_TRANSMIT, "Transmit throughput as a share of the line rate, mean of the active ports, by leaf and rail; only written to a store.",
+        Metric::new_gauge("gaunt_fabric_transmit_ratio", Fleet, Unit::Ratio, 0.001);
+    FABRIC_BUSIEST, "Throughput of the busier direction of the busiest port as a share of its line rate, by leaf and rail; only written to a store.",
+        Metric::new_gauge("gaunt_fabric_busiest_ratio", Fleet, Unit::Ratio, 0.001);
+    FABRIC_PAUSE_RECEIVED, "PFC pause time received, mean of the active ports, by leaf and rail; only written to a store.",
+        Metric::new_gauge("gaunt_fabric_pause_received_ratio", Fleet, Unit::Ratio, 0.001);
+    FABRIC_PAUSE_SENT, "PFC pause time sent, mean of the active ports, by leaf and rail; only written to a store.",
+        Metric::new_gauge("gaunt_fabric_pause_sent_ratio", Fleet, Unit::Ratio, 0.001);
+    FABRIC_CNP, "CNPs handled per second, mean of the active ports, by leaf and rail; only written to a store.",
+        Metric::new_gauge("gaunt_fabric_cnp_handled_per_second", Fleet, Unit::Count, 0.1);
+    FABRIC_ECN, "ECN-marked packets received per second, mean of the active ports, by leaf and rail; only written to a store.",
+        Metric::new_gauge("gaunt_fabric_ecn_marked_per_second", Fleet, Unit::Count, 0.1);
+    FABRIC_ERRORS, "Symbol errors, link recoveries, link downs and receive errors per second of all ports, by leaf and rail; only written to a store.",
+        Metric::new_gauge("gaunt_fabric_errors_per_second", Fleet, Unit::Count, 0.1);
+    FABRIC_DOWNS, "Link downs per second of all ports, by leaf and rail; only written to a store.",
+        Metric::new_gauge("gaunt_fabric_downs_per_second", Fleet, Unit::Count, 0.001);
+    FLAGGED_PORT, "The logical state of a port that is not active or that a finding is about, with its leaf, its rail and the kind of the finding: 0 unknown, 1 down, 2 initializing, 3 armed, 4 active; of a thousand ports at most, and only written to a store.",
+        Metric::new_gauge("gaunt_flagged_port_state", Fleet, Unit::Count, 1.0);
     STORE_SENT, "Samples that the store accepted.",
         Metric::new_counter("gaunt_store_sent_samples_total", Fleet, Unit::Count, Bits64);
     STORE_SENT_BYTES, "Bytes of the requests that the store accepted.",

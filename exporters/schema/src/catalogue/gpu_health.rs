@@ -132,7 +132,7 @@ rows! {
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", Same)]);
     REMAP_PENDING, "Whether rows wait for a reset to be replaced.",
         Metric::new_gauge("gaunt_gpu_row_remap_pending", Gpu, Unit::Count, 1.0)
-            .with_foreign(&[dcgm_name("DCGM_FI_DEV_ROW_REMAP_PENDING", Same)]);
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_ROW_REMAP_PENDING", Same)]).with_rare_changes();
     REMAP_FAILED, "Whether a row could not be replaced: the board is to be exchanged.",
         Metric::new_gauge("gaunt_gpu_row_remap_failed", Gpu, Unit::Count, 1.0)
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_ROW_REMAP_FAILURE", Same)]);

@@ -59,10 +59,17 @@ impl JudgedRun {
     }
 }
 
+/// How the samples of a past are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadBy {
+    Queries,
+    RemoteRead,
+}
+
 /// The past that a selector has, judged out of a server: seconds, and the findings.
 pub(crate) fn judge_past(
     runtime: &Runtime,
-    options: SeriesOptions,
+    (options, read_by): (SeriesOptions, ReadBy),
     selector: &str,
     from: UnixMs,
     until: UnixMs,
@@ -71,6 +78,9 @@ pub(crate) fn judge_past(
     let options = SeriesOptions { selector: selector.to_owned(), ..options };
     runtime.block_on(async {
         let mut reader = SeriesReader::open(&options).await?;
+        if read_by == ReadBy::RemoteRead {
+            reader = reader.with_remote_read();
+        }
         reader.discover_names(from, until).await?;
         let mut at = from;
         while at < until {
