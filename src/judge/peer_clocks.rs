@@ -61,6 +61,12 @@ impl PeerClocks {
         role.clocks
     }
 
+    /// Returns the clocks of the fastest role of a model.
+    pub(super) fn fastest_role(&self, model: &str) -> Option<RobustStats> {
+        let clocks = self.0.get(model)?.iter().filter_map(|role| role.clocks);
+        clocks.max_by(|a, b| a.lower_quartile.total_cmp(&b.lower_quartile))
+    }
+
     /// Returns how many roles the GPUs of a model have.
     pub(super) fn count_roles(&self, model: &str) -> usize {
         self.0.get(model).map_or(0, Vec::len)

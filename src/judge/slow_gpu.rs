@@ -11,6 +11,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     gpu_signals::GpuSignals,
     job_group::JobGroup,
+    peer_clocks::model_of,
     pending_finding::{PendingFinding, format_count},
     robust_stats::{RobustStats, median},
     sample_interval::SampleInterval,
@@ -74,16 +75,73 @@ fn falls_with_others(judge: &JudgeState, cluster: &Cluster, row: u32, group: &Jo
     others.is_some_and(|others| others > judge.limits.as_ever_ratio && others * 2.0 > own)
 }
 
+/// Whether the clock of a GPU is below those of its peers, and what else sets it apart from them.
+struct BelowPeers {
+    is_below: bool,
+    /// The clocks of the peers that it was compared with.
+    peers: Option<RobustStats>,
+    /// The temperature from which it is hotter than its peers, if it is and reports no reason.
+    hotter_than: Option<f64>,
+    /// Its activity / median of its peers, if they wait for it and its clock did not fall: it may always have been so, and
+    /// by design.
+    awaited: Option<f64>,
+}
+
+impl BelowPeers {
+    fn of(
+        judge: &JudgeState,
+        cluster: &Cluster,
+        row: u32,
+        clock: f64,
+        signals: &GpuSignals,
+    ) -> Self {
+        let limits = &judge.limits;
+        let peers = judge.job_groups.clocks_of_peers(&judge.gpus, cluster, limits, row);
+        let none = Self { is_below: false, peers, hotter_than: None, awaited: None };
+        let is_outlier = |peers: &RobustStats| {
+            clock < peers.lower_quartile * limits.slow_clock_ratio
+                && peers.robust_score(clock, limits.peer_floor_ratio) < -limits.peer_score
+        };
+        let of_role = peers.filter(is_outlier);
+        // The GPUs of a slow node draw less power than the others, as if they had another role.
+        let group = judge.job_groups.of(row);
+        let of_any = group.and_then(|group| group.peers.fastest_role(model_of(cluster, row)));
+        let Some(below) = of_role.or(of_any.filter(is_outlier)) else { return none };
+        let others = group.map(|group| list_peers(cluster, row, group)).unwrap_or_default();
+        let reports_reason = signals.hw_slowdown.is_some() || signals.sw_thermal.is_some();
+        let temperature = |row: u32| cluster.current_value(gpu::TEMPERATURE, row);
+        let usual = median(others.iter().filter_map(|other| temperature(*other)));
+        let hotter_than = usual
+            .map(|usual| usual + HOTTER_KELVIN)
+            .filter(|hot| !reports_reason && temperature(row) >= Some(*hot));
+        let awaited = awaited_activity(judge, cluster, signals, &others);
+        // A waiting GPU has a higher clock than a computing one: the lower quartile computes.
+        let lowest = judge.gpus.get(row as usize).and_then(|gpu| gpu.averages.lowest_clock());
+        let has_fallen = lowest.is_some_and(|it| clock < it * (1.0 - limits.drift_slack_ratio));
+        let found = Self { is_below: true, peers: Some(below), hotter_than, awaited };
+        if of_role.is_some() && has_fallen {
+            return Self { awaited: None, ..found };
+        }
+        // Without a past, a node whose GPUs are all alike is slower by design.
+        let differs =
+            of_role.is_some() && lowest.is_none() && differs_from_node(judge, cluster, row, clock);
+        if awaited.is_some() || hotter_than.is_some() || differs { found } else { none }
+    }
+}
+
 /// Boards that do the same work differ by up to ten kelvin with their place in the air: so much more is no such
 /// difference.
 const HOTTER_KELVIN: f64 = 15.0;
+
+/// So many peers are as good as all of a large job.
+const MOST_PEERS: usize = 512;
 
 /// The GPUs of a job on other nodes, or the other ones of its node if it has only that.
 fn list_peers(cluster: &Cluster, row: u32, group: &JobGroup) -> Vec<u32> {
     let node_of = |row: u32| Some(cluster.device_at(DeviceClass::Gpu, row)?.node);
     let is_peer =
         |other: &u32| *other != row && (group.nodes.len() == 1 || node_of(*other) != node_of(row));
-    group.gpus.iter().copied().filter(is_peer).collect()
+    group.gpus.iter().copied().filter(is_peer).take(MOST_PEERS).collect()
 }
 
 /// Returns the activity of a GPU, as a multiple of its peers', if they wait for it: it computes for a larger share of the
@@ -184,29 +242,10 @@ impl<'a> SlowGpu<'a> {
         let is_throttled = throttled.is_some_and(|throttled| throttled >= limits.clock_event_ratio);
         let temperature = cluster.current_value(gpu::TEMPERATURE, row);
         let group = judge.job_groups.of(row);
-        let peer_clocks = judge.job_groups.clocks_of_peers(&judge.gpus, cluster, limits, row);
         // A waiting GPU has a higher clock than a computing one: the lower quartile computes.
         let baseline = tracker.averages.lowest_clock();
-        let is_outlier = peer_clocks.is_some_and(|peer_clocks| {
-            clock < peer_clocks.lower_quartile * limits.slow_clock_ratio
-                && peer_clocks.robust_score(clock, limits.peer_floor_ratio) < -limits.peer_score
-        });
-        let peers = group.filter(|_| is_outlier).map(|group| list_peers(cluster, row, group));
-        let hotter_than = peers.as_ref().filter(|_| throttled.is_none()).and_then(|peers| {
-            let of_peer = |peer: &u32| cluster.current_value(gpu::TEMPERATURE, *peer);
-            let usual = median(peers.iter().filter_map(of_peer))? + HOTTER_KELVIN;
-            Some(usual).filter(|usual| temperature >= Some(*usual))
-        });
-        let awaited = peers.and_then(|peers| awaited_activity(judge, cluster, &signals, &peers));
-        let has_fallen = baseline.map(|lowest| clock < lowest * (1.0 - limits.drift_slack_ratio));
-        let is_below = is_outlier
-            && (has_fallen == Some(true)
-                || awaited.is_some()
-                // Without a past, a node whose GPUs are all alike is slower by design, unless it is hot.
-                || has_fallen.is_none()
-                    && (hotter_than.is_some() || differs_from_node(judge, cluster, row, clock)));
-        // It may always have been so, and by design: then it is no page.
-        let awaited = awaited.filter(|_| is_below && has_fallen != Some(true));
+        let BelowPeers { is_below, peers: peer_clocks, hotter_than, awaited } =
+            BelowPeers::of(judge, cluster, row, clock, &signals);
         let fallen_below =
             baseline.map(|lowest| lowest * (1.0 - limits.drift_slack_ratio)).filter(|least| {
                 !is_below && clock < *least && is_clearly_slower(judge, cluster, row, group)

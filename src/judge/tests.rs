@@ -9,6 +9,7 @@ use gaunt_schema::{
     catalogue::{gpu, host, port},
 };
 
+mod always_slow_tests;
 mod certificate_tests;
 mod fabric_tests;
 mod first_look_tests;
