@@ -388,23 +388,22 @@ impl FindingTracker {
         pending.observe_members(now, &candidate.members, candidate.interval.to_duration());
         // The first samples after a restart are no averages yet.
         let again = pending.again.map(|at| now.duration_since(at).as_secs_f64());
-        let steady =
-            again.is_none_or(|seconds| seconds >= limits.average_seconds.min(candidate.hold));
-        let has_lasted = steady && pending.lasted_seconds() >= hold;
-        let since = pending.since;
-        let open = known.is_some();
+        let least = limits.average_seconds.min(candidate.hold);
+        let steady = again.is_none_or(|seconds| seconds >= least);
+        let lasted = pending.lasted_seconds();
         // What a job does for a moment, such as a checkpoint, shows in two samples of each node where they are rare.
         let rests_on_work = rests_on_work(candidate.finding.kind)
             || candidate.finding.kind == FindingKind::CollectiveHang;
         let interval = candidate.interval.longer(SampleInterval::of_period(period));
         let samples = if rests_on_work { interval.two_sample_seconds_of_all(limits) } else { 0.0 };
-        let is_early = pending.lasted_seconds() < candidate.page_delay.max(samples);
         let confidence = candidate.compute_confidence(limits);
-        let severity = candidate.finding.severity.min(pending.lasting_severity(rise_hold));
-        let severity = if is_early { severity.min(Severity::Warning) } else { severity };
-        let is_unclear = pending.lasted_seconds() < candidate.warning_delay;
-        let severity = if is_unclear { Severity::Info } else { severity };
-        (has_lasted || open).then_some(Finding { severity, since, confidence, ..candidate.finding })
+        let pages = lasted >= candidate.page_delay.max(samples);
+        let most = if pages { Severity::Critical } else { Severity::Warning };
+        let most = if lasted < candidate.warning_delay { Severity::Info } else { most };
+        let severity =
+            candidate.finding.severity.min(pending.lasting_severity(rise_hold)).min(most);
+        let finding = Finding { severity, since: pending.since, confidence, ..candidate.finding };
+        (steady && lasted >= hold || known.is_some()).then_some(finding)
     }
 
     /// Returns the open findings with the cost that their detectors estimated last, by id.

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{SeriesWindow, series_reader::WindowLoad};
 
-const NAMES: &str = r#"{"status":"success","data":["DCGM_FI_DEV_GPU_UTIL","DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS"]}"#;
+const NAMES: &str = r#"{"status":"success","data":["DCGM_FI_DEV_GPU_UTIL","DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS"]}"#;
 
 /// The scrape interval, in milliseconds.
 const PERIOD: i64 = 15_000;
@@ -43,7 +43,7 @@ fn answer(request: &str, gone_at: i64) -> ServerAnswer {
     }
     let is_rare = request.contains("REMAPPED");
     let name =
-        if is_rare { "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS" } else { "DCGM_FI_DEV_GPU_UTIL" };
+        if is_rare { "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS" } else { "DCGM_FI_DEV_GPU_UTIL" };
     let labels =
         |gpu: u8| format!(r#""__name__":"{name}","gpu":"{gpu}","Hostname":"gpu1",{target}"#);
     let value: &dyn Fn(i64) -> i64 = if is_rare { &|at| at / 1_000 % 1_000 } else { &|_| 50 };
@@ -68,7 +68,7 @@ fn readings(batch: &Batch) -> Vec<(String, Option<f64>, Option<f64>)> {
         .enumerate()
         .filter(|(_, it)| it.class == gaunt_schema::DeviceClass::Gpu);
     let rows = gpus.map(|(index, device)| {
-        let rows = value(index, gpu_health::REMAPPED_UNCORRECTED);
+        let rows = value(index, gpu_health::REMAPPED_CORRECTED);
         (device.key[0].to_string(), value(index, gpu::UTILIZATION), rows)
     });
     rows.collect()

@@ -40,7 +40,7 @@ const BLOCK_ROOM: u64 = 4 << 10;
 /// Bytes of a segment's header.
 const SEGMENT_HEADER: usize = 28;
 
-/// Entries that may wait to be written: those of two seconds, and of a moment in which all targets answer.
+/// Entries that may wait to be written besides those given lately: those of a moment in which all targets answer.
 const MAX_PENDING: usize = 64;
 
 /// Followers at once, of which the recorder accepts four.
@@ -57,6 +57,8 @@ pub(crate) struct SimulatedRecorder {
     pending: VecDeque<u64>,
     /// Entries given.
     given: u64,
+    /// The same at the last writes: for so many a segment may wait for its preamble, and two seconds more for its block.
+    given_before: VecDeque<u64>,
     /// The newest segment, and the operations of the disk that had failed when the process began.
     newest: Option<PathBuf>,
     failures: u64,
@@ -138,6 +140,7 @@ impl RecordingModel {
             writer,
             pending: VecDeque::new(),
             given: 0,
+            given_before: VecDeque::new(),
             newest: None,
             failures: disk.failure_count(),
             follow,
@@ -192,7 +195,12 @@ impl RecordingModel {
         if counted != recorder.given {
             broken.push(format!("{counted} entries are recorded or missed of {}", recorder.given));
         }
-        if recorder.pending.len() > MAX_PENDING {
+        recorder.given_before.push_back(recorder.given);
+        if recorder.given_before.len() > WAIT.as_secs() as usize + 2 {
+            recorder.given_before.pop_front();
+        }
+        let lately = (recorder.given - recorder.given_before[0]) as usize;
+        if recorder.pending.len() > MAX_PENDING + lately {
             broken.push(format!("{} entries wait to be recorded", recorder.pending.len()));
         }
         broken.extend(self.step_followers(recorder));
