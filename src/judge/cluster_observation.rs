@@ -19,6 +19,7 @@ use super::{
     gpu_tracker::GpuTracker,
     host_averages::HostAverages,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
+    rack_down,
     sample_interval::SampleInterval,
     standing_fault::harm_of,
 };
@@ -35,6 +36,9 @@ impl JudgeState {
         self.health_read_at.retain(|id, _| cluster.node_by_id(*id).is_some());
         baseline_restore::restore_devices(self, cluster);
         self.node_names.observe_names(cluster);
+        if rack_down::is_known_cut_off(&self.tracker) {
+            self.cut_off_at = cluster.now();
+        }
         self.frozen = FrozenBaselines::of_open(
             cluster,
             self.tracker.iter_open(),

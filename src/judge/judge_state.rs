@@ -32,6 +32,8 @@ pub(super) struct JudgeState {
     pub(super) limits: Box<Thresholds>,
     pub(super) gpus: Vec<GpuTracker>,
     pub(super) hosts: BTreeMap<NodeId, HostAverages>,
+    /// When gaunt was last cut off from its nodes; zero if never.
+    pub(super) cut_off_at: UnixMs,
     pub(super) hung_since: BTreeMap<SanitizedText, UnixMs>,
     /// The same as restored after a restart, for jobs that were not seen since.
     pub(super) restored_hung_since: BTreeMap<SanitizedText, UnixMs>,
@@ -69,6 +71,7 @@ impl JudgeState {
             limits: Box::new(limits),
             gpus: Vec::new(),
             hosts: BTreeMap::new(),
+            cut_off_at: UnixMs(0),
             hung_since: BTreeMap::new(),
             restored_hung_since: BTreeMap::new(),
             ports: PortTrackers::default(),

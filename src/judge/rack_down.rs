@@ -6,7 +6,7 @@ use gaunt_schema::{Entity, EntityKind, Finding, FindingKind, SanitizedText, Seve
 
 use super::{
     JudgeState,
-    finding_lifecycle::DetectorOutcome,
+    finding_lifecycle::{DetectorOutcome, FindingTracker},
     pending_finding::{CERTAIN, format_count, format_time_of_day},
 };
 use gaunt_cluster::{Cluster, Node};
@@ -40,6 +40,9 @@ pub(super) fn add_nodes_or_racks(
 ) {
     let mut silent: BTreeMap<SanitizedText, Finding> = BTreeMap::new();
     for NodeDown { finding, is_silent } in nodes {
+        if !is_silent && is_of_outage(judge, cluster, &finding) {
+            continue;
+        }
         match finding.entity.node.clone().filter(|_| is_silent) {
             Some(name) => _ = silent.insert(name, finding),
             None => outcome.findings.push(finding),
@@ -92,7 +95,7 @@ fn is_cut_off(
 ) -> bool {
     let entity = Entity::new(EntityKind::Aggregator);
     let id = Finding::build_id(FindingKind::TargetDown, &entity);
-    let is_open = judge.tracker.open_one(&id).is_some();
+    let is_open = is_known_cut_off(&judge.tracker);
     if silent.is_empty() {
         return false;
     }
@@ -105,6 +108,7 @@ fn is_cut_off(
         if all >= LEAST_NODES && down + undecided >= least {
             silent.retain(|_, found| !waits(judge, cluster, found));
         }
+        silent.retain(|_, found| !is_of_outage(judge, cluster, found));
         return false;
     }
     let found: Vec<Finding> = std::mem::take(silent).into_values().collect();
@@ -128,12 +132,34 @@ fn is_cut_off(
     true
 }
 
+/// Whether the finding that gaunt is cut off is open.
+pub(super) fn is_known_cut_off(tracker: &FindingTracker) -> bool {
+    let entity = Entity::new(EntityKind::Aggregator);
+    tracker.open_one(&Finding::build_id(FindingKind::TargetDown, &entity)).is_some()
+}
+
+/// Whether a node fails since gaunt was cut off from all of them, which is over for so short a time that its next attempts
+/// decide whether it is down itself: nodes come back one after the other.
+fn is_of_outage(judge: &JudgeState, cluster: &Cluster, found: &Finding) -> bool {
+    found.since <= judge.cut_off_at && is_undecided_since(judge, cluster, judge.cut_off_at, found)
+}
+
 /// Whether a node that was not reported yet waits for others that may be down for the same reason: until these would have
 /// failed as often.
 fn waits(judge: &JudgeState, cluster: &Cluster, found: &Finding) -> bool {
+    is_undecided_since(judge, cluster, found.since, found)
+}
+
+/// Whether so little time has passed that not every target was tried often enough, and the finding is not open.
+fn is_undecided_since(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    since: UnixMs,
+    found: &Finding,
+) -> bool {
     let attempts = f64::from(judge.limits.target_failures.max(1)) + 1.0;
     let decided = WAIT_SECONDS.max(cluster.scrape_period().as_secs_f64() * attempts);
-    let seconds = cluster.now().duration_since(found.since).as_secs_f64();
+    let seconds = cluster.now().duration_since(since).as_secs_f64();
     seconds < decided && judge.tracker.open_one(&found.id).is_none()
 }
 

@@ -9,6 +9,7 @@ use crate::{QueryError, SeriesOptions, SeriesReader, SeriesWindow};
 mod feed_tests;
 mod query_server;
 mod rare_tests;
+mod receiver_tests;
 mod remote_read_tests;
 mod stored_tests;
 
