@@ -12,20 +12,17 @@ use serde::{Deserialize, Serialize};
 use super::{Thresholds, sample_interval::SampleInterval};
 use gaunt_cluster::{Cluster, Node};
 
-/// Counters of uncorrectable memory errors: NVIDIA's, and AMD's, which covers all blocks of the GPU (RAS).
-pub(super) const UNCORRECTED_ERRORS: &[MetricId] = &[
-    gpu_health::ECC_UNCORRECTED_VOLATILE,
-    hardware::GPU_RAS_UNCORRECTED,
-    gpu_health::REMAPPED_UNCORRECTED,
-];
-
-/// The same, and XIDs, of which one is such an error.
+/// What shows uncorrectable memory errors: counters of NVIDIA's, and AMD's, which covers all blocks of the GPU (RAS);
+/// last XIDs, of which one is such an error.
 pub(super) const MEMORY_ERRORS: &[MetricId] = &[
     gpu_health::ECC_UNCORRECTED_VOLATILE,
     hardware::GPU_RAS_UNCORRECTED,
     gpu_health::REMAPPED_UNCORRECTED,
     gpu_parts::XID_ERRORS,
 ];
+
+/// The counters of them.
+pub(super) const UNCORRECTED_ERRORS: &[MetricId] = MEMORY_ERRORS.split_at(3).0;
 
 /// The reported errors, by row of the GPU.
 #[derive(Debug, Default)]

@@ -48,7 +48,7 @@ pub(super) fn add_nodes_or_racks(
             None => outcome.findings.push(finding),
         }
     }
-    if is_cut_off(judge, cluster, &mut silent, outcome) {
+    if report_cut_off(judge, cluster, &mut silent, outcome) {
         return;
     }
     for (rack, members) in cluster.topology().nodes_by_rack() {
@@ -85,20 +85,18 @@ pub(super) fn add_nodes_or_racks(
     outcome.findings.extend(silent.into_values());
 }
 
-/// Whether no node answers, or nearly none, so that gaunt itself is cut off; then one finding says so, until half of the
-/// nodes answer again. Nothing is known of the nodes meanwhile: it pages nobody.
-fn is_cut_off(
+/// Adds one finding that gaunt itself is cut off if no node answers, or nearly none, until half of them answer again;
+/// returns whether it did. Nothing is known of the nodes meanwhile: it pages nobody.
+fn report_cut_off(
     judge: &JudgeState,
     cluster: &Cluster,
     silent: &mut BTreeMap<SanitizedText, Finding>,
     outcome: &mut DetectorOutcome,
 ) -> bool {
-    let entity = Entity::new(EntityKind::Aggregator);
-    let id = Finding::build_id(FindingKind::TargetDown, &entity);
-    let is_open = is_known_cut_off(&judge.tracker);
     if silent.is_empty() {
         return false;
     }
+    let is_open = is_known_cut_off(&judge.tracker);
     let nodes = || cluster.sorted_nodes().map(|(_, node)| node).filter(|it| !it.sources.is_empty());
     let all = nodes().count();
     let down = nodes().filter(|node| silent.contains_key(&node.name)).count();
@@ -111,6 +109,8 @@ fn is_cut_off(
         silent.retain(|_, found| !is_of_outage(judge, cluster, found));
         return false;
     }
+    let entity = Entity::new(EntityKind::Aggregator);
+    let id = Finding::build_id(FindingKind::TargetDown, &entity);
     let found: Vec<Finding> = std::mem::take(silent).into_values().collect();
     for node in &found {
         outcome.supersede_open(&judge.tracker, &node.id, &format!("explained by {id}"));

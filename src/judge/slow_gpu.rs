@@ -115,7 +115,6 @@ impl BelowPeers {
             .map(|usual| usual + HOTTER_KELVIN)
             .filter(|hot| !reports_reason && temperature(row) >= Some(*hot));
         let awaited = awaited_activity(judge, cluster, signals, &others);
-        // A waiting GPU has a higher clock than a computing one: the lower quartile computes.
         let lowest = judge.gpus.get(row as usize).and_then(|gpu| gpu.averages.lowest_clock());
         let has_fallen = lowest.is_some_and(|it| clock < it * (1.0 - limits.drift_slack_ratio));
         let found = Self { is_below: true, peers: Some(below), hotter_than, awaited };
@@ -278,7 +277,7 @@ impl<'a> SlowGpu<'a> {
             throttled,
             temperature,
             hotter_than: hotter_than.filter(|_| is_below),
-            awaited,
+            awaited: awaited.filter(|_| is_below),
             lingers,
             clock,
             peers: peer_clocks,
