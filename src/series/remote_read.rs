@@ -1,4 +1,4 @@
-//! Remote read: raw samples of a span as a stream of compressed chunks, which costs a Prometheus a tenth of a query.
+//! Remote read: raw samples of a span as a stream of compressed chunks.
 //!
 //! Source: Prometheus' `prompb/remote.proto` and `storage/remote/chunked.go`: each frame is its length as a varint, a CRC-32C
 //! of its data in four bytes, and a `ChunkedReadResponse`. VictoriaMetrics and Thanos' query do not answer it.

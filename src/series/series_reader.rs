@@ -107,7 +107,7 @@ impl SeriesReader {
         self
     }
 
-    /// Reads by remote read where the server answers it with streamed chunks: long windows cost it a tenth of a query.
+    /// Reads by remote read where the server answers it with streamed chunks: it evaluates nothing for long windows then.
     #[must_use]
     pub fn with_remote_read(mut self) -> Self {
         self.source.remote_matchers = parse_matchers(&self.source.selector);
