@@ -155,8 +155,12 @@ impl JudgeState {
         gpu.averages.learn_baselines(at, gap, frozen, &self.limits);
         gpu.averages.count_replays(cluster, row, at, frozen);
         let uses_memory = gpu_signals::uses_memory(cluster, row, &self.limits);
+        let is_busy = gpu
+            .averages
+            .utilization_at(at, gap)
+            .is_some_and(|busy| busy >= self.limits.utilization_launch_ratio);
         let pace = gpu.averages.activity_ratio(at, gap, &self.limits);
-        let works = pace.is_some_and(|pace| pace >= self.limits.standstill_ratio);
+        let works = is_busy && pace.is_none_or(|pace| pace >= self.limits.standstill_ratio);
         gpu.start.observe_memory(at, uses_memory, works);
         self.health.observe_work(
             row,

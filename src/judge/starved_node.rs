@@ -72,10 +72,16 @@ pub(super) fn checkpoint_seconds(interval: SampleInterval, limits: &Thresholds) 
     limits.inferred_hang_seconds + interval.two_sample_seconds(limits)
 }
 
-/// Returns the GPUs of a node that are in a job group.
-fn rows_in_group(judge: &JudgeState, node: &Node, group: &JobGroup) -> Vec<u32> {
-    let is_in =
-        |row: &&u32| judge.job_groups.of(**row).is_some_and(|other| std::ptr::eq(other, group));
+/// Returns the GPUs of a node that are in a job group, without those whose process has just begun: it loads and compiles.
+fn rows_in_group(judge: &JudgeState, cluster: &Cluster, node: &Node, group: &JobGroup) -> Vec<u32> {
+    let starts = |row: u32| {
+        let gpu = judge.gpus.get(row as usize);
+        gpu.is_some_and(|gpu| gpu.start.is_starting(cluster.now(), &judge.limits))
+    };
+    let is_in = |row: &&u32| {
+        let of = judge.job_groups.of(**row);
+        of.is_some_and(|other| std::ptr::eq(other, group)) && !starts(**row)
+    };
     node.device_rows(DeviceClass::Gpu).iter().filter(is_in).copied().collect()
 }
 
@@ -109,7 +115,10 @@ impl<'a> StarvedNode<'a> {
         let limits = &judge.limits;
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let node = cluster.node_by_id(id)?;
-        let rows = rows_in_group(judge, node, group);
+        let rows = rows_in_group(judge, cluster, node, group);
+        if rows.is_empty() {
+            return None;
+        }
         let known = |row: &u32| judge.gpus.get(*row as usize);
         let busy = |rows: &[u32]| {
             median(rows.iter().filter_map(|row| known(row)?.averages.utilization_at(now, gap)))
@@ -193,8 +202,11 @@ impl<'a> StarvedNode<'a> {
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let node = cluster.node_by_id(id)?;
         let averages = |row: &u32| Some(&judge.gpus.get(*row as usize)?.averages);
-        let rows = rows_in_group(judge, node, group);
+        let rows = rows_in_group(judge, cluster, node, group);
         let low = idle_rows.map_or_else(|| rows.clone(), <[u32]>::to_vec);
+        if rows.is_empty() {
+            return None;
+        }
         Some(Self {
             id,
             node,
