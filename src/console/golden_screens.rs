@@ -25,6 +25,7 @@ use gaunt_api::{
 
 mod golden_lists;
 mod grouped_findings;
+mod hostile_pages;
 mod key_sequences;
 mod narrow_screens;
 mod plain_terminals;

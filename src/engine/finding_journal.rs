@@ -115,8 +115,7 @@ impl FindingJournal {
                 continue;
             }
             self.insert_entry(day, JournalEntry { finding: finding.clone(), chain });
-            // It flapped over midnight.
-            self.remove_entry(day - 1, &key);
+            self.remove_from_earlier_days(day, &key);
         }
         self.drop_oldest(day_number(now));
     }
@@ -168,10 +167,12 @@ impl FindingJournal {
         entries.0.insert(entry.key(), Arc::new(entry));
     }
 
-    fn remove_entry(&mut self, day: i64, key: &EntryKey) {
-        if let Some(entries) = self.days.get_mut(&day).filter(|entries| entries.0.contains_key(key))
-        {
-            Arc::make_mut(entries).0.remove(key);
+    /// Removes what is recorded of the finding before this day: it closed, and flapped or stayed open over midnight.
+    fn remove_from_earlier_days(&mut self, day: i64, key: &EntryKey) {
+        for (_, entries) in self.days.range_mut(..day) {
+            if entries.0.contains_key(key) {
+                Arc::make_mut(entries).0.remove(key);
+            }
         }
     }
 
@@ -246,6 +247,10 @@ mod tests {
         finding.life.closed = Some(UnixMs(10 * DAY_MS + HOUR));
         journal.record_closed(&[finding.clone()], |_| None, UnixMs(10 * DAY_MS + HOUR));
         assert_eq!(journal.days().map(|(day, _)| day).collect::<Vec<_>>(), [10]);
+        // Reopened once more, it stayed open for two days.
+        finding.life.closed = Some(UnixMs(12 * DAY_MS + HOUR));
+        journal.record_closed(&[finding.clone()], |_| None, UnixMs(12 * DAY_MS + HOUR));
+        assert_eq!(journal.days().map(|(day, _)| day).collect::<Vec<_>>(), [12]);
         assert_eq!(journal.len(), 1);
         assert_eq!(journal.earlier_findings([&finding].into_iter()), []);
         assert_eq!(journal.earlier_findings([].into_iter()), [finding]);

@@ -1,6 +1,6 @@
 //! Receive service: checks requests of a Prometheus or vmagent that sends a copy of what it scrapes, and passes them on.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, to_bytes},
@@ -12,13 +12,20 @@ use axum::{
 };
 use gaunt_series::{ReceiveRefusal, ReceiveStatus, WriteReceiver};
 use gaunt_store::{MAX_REQUEST_BYTES, ReceivedRequestError};
-use tokio::sync::{Semaphore, watch};
+use tokio::{
+    sync::{Semaphore, watch},
+    time::timeout,
+};
 
 /// The path that senders expect.
 pub(super) const RECEIVE_PATH: &str = "/api/v1/write";
 
 /// Kibibytes of all bodies that are in memory: four of the largest requests. Usual ones have some tens.
 const MAX_BODIES_KIB: usize = 4 * (MAX_REQUEST_BYTES >> 10);
+
+/// Time for a body to arrive: what it occupies is then free for others. Less than the time for an answer, so that the answer
+/// says what was slow.
+const BODY_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The pause that a sender is told, in seconds.
 const PAUSE: &str = "5";
@@ -59,9 +66,21 @@ impl ReceiveService {
         let Ok(_permit) = self.bodies.try_acquire_many(kibibytes) else {
             return refuse(&ReceiveRefusal::Behind);
         };
-        let Ok(bytes) = to_bytes(body, length).await else {
-            let why = "the body is not as long as its Content-Length\n";
-            return (StatusCode::BAD_REQUEST, why).into_response();
+        let bytes = match timeout(BODY_TIMEOUT, to_bytes(body, length)).await {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(_)) => {
+                let why = "the body is not as long as its Content-Length\n";
+                return (StatusCode::BAD_REQUEST, why).into_response();
+            }
+            Err(_) => {
+                return refuse_for_now(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    format!(
+                        "the body did not arrive within {BODY_TIMEOUT:?}; check the network, or \
+                         send smaller requests (max_samples_per_send)\n"
+                    ),
+                );
+            }
         };
         match self.receiver.submit_request(bytes).await {
             Ok(()) => StatusCode::NO_CONTENT.into_response(),
@@ -104,15 +123,19 @@ fn read_length(headers: &HeaderMap) -> Option<usize> {
 fn refuse(refusal: &ReceiveRefusal) -> Response {
     let text = format!("{refusal}\n");
     match refusal {
-        ReceiveRefusal::Behind => {
-            (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, PAUSE)], text).into_response()
-        }
+        ReceiveRefusal::Behind => refuse_for_now(StatusCode::TOO_MANY_REQUESTS, text),
         ReceiveRefusal::Invalid(ReceivedRequestError::TooLarge(..)) => {
             (StatusCode::PAYLOAD_TOO_LARGE, text).into_response()
         }
         ReceiveRefusal::Invalid(_) => (StatusCode::BAD_REQUEST, text).into_response(),
-        ReceiveRefusal::Ended => {
-            (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, PAUSE)], text).into_response()
-        }
+        ReceiveRefusal::Ended => refuse_for_now(StatusCode::SERVICE_UNAVAILABLE, text),
     }
 }
+
+/// Response to a request that is to be sent again.
+fn refuse_for_now(status: StatusCode, why: String) -> Response {
+    (status, [(RETRY_AFTER, PAUSE)], why).into_response()
+}
+
+#[cfg(test)]
+mod tests;

@@ -332,6 +332,40 @@ fn critical_alerts_page_whatever_their_name() {
             assert_eq!(found, Some(&[receiver][..]), "{name} {severity}");
         }
     }
+    check_pair_inhibition(&manager);
+}
+
+/// Of a finding to which two aggregators give different severities, the more severe alert is notified alone; the same finding
+/// of another cluster, and another one, are their own.
+fn check_pair_inhibition(manager: &str) {
+    let alert = |cluster: &str, id: &str, severity: &str| {
+        json!({ "labels": { "alertname": "GauntPortDown", "layer": "finding", "severity": severity,
+            "cluster": cluster, "id": id, "node": id } })
+    };
+    let alerts = [
+        alert("hall-1", "a", "critical"),
+        alert("hall-1", "a", "warning"),
+        alert("hall-1", "b", "warning"),
+        alert("hall-1", "b", "info"),
+        alert("hall-2", "a", "warning"),
+    ];
+    assert_eq!(post_json(manager, "/api/v2/alerts", &Value::from(alerts.to_vec())), 200);
+    let expected = ["hall-1 a warning", "hall-1 b info"].map(str::to_owned);
+    wait_for("inhibition of the lower severities", || {
+        let (_, body) = get(manager, "/api/v2/alerts?filter=layer%3D%22finding%22")?;
+        let listed: Vec<Value> = serde_json::from_str(&body).ok()?;
+        let inhibited = listed.iter().filter(|alert| {
+            alert["status"]["inhibitedBy"].as_array().is_some_and(|by| !by.is_empty())
+        });
+        let named = inhibited.map(|alert| {
+            ["cluster", "id", "severity"]
+                .map(|label| alert["labels"][label].as_str().unwrap())
+                .join(" ")
+        });
+        let mut named: Vec<String> = named.collect();
+        named.sort();
+        (named == expected).then_some(())
+    });
 }
 
 #[test]

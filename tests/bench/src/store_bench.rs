@@ -20,7 +20,7 @@ use gaunt_scrape::ServerAccess;
 use gaunt_store::{BACKLOG_BYTES, INTERVAL, StoreLevel, StoreOptions, StoreStep, StoreWriter};
 use serde_json::json;
 
-use crate::{cpu_clock::process_cpu_time, write_sink::start_sink};
+use crate::{bench_process::resident_bytes, cpu_clock::process_cpu_time, write_sink::start_sink};
 
 /// The design size of one aggregator.
 const GPUS: usize = 100_000;
@@ -36,7 +36,10 @@ const HOUR_STEPS: i64 = 240;
 /// The time in which what waited for an hour must be in the store.
 const DRAINED_WITHIN: Duration = Duration::from_mins(10);
 
-/// A step that takes longer than this to hand over delays a tick.
+/// The most memory that the series and an hour away may take: what waits is on disk.
+const AWAY_MEMORY: u64 = 128 << 20;
+
+/// A step that takes longer than this to hand over delays the verdicts. It is encoded on a thread that nothing waits for.
 const LATE: Duration = Duration::from_secs(1);
 
 const START: i64 = 1_700_000_000_000 / 15_000 * 15_000;
@@ -194,8 +197,9 @@ fn send_steps(
         let mut step = writer.begin_step(at, at).context("an instant of the grid is skipped")?;
         fill_step(&mut step, gpus, number);
         samples += step.len() as u64;
+        let encoded = step.encode();
         let handed = Instant::now();
-        writer.send_step(step.encode());
+        writer.send_step(encoded);
         late += usize::from(handed.elapsed() > LATE);
         while !writer.is_idle() {
             thread::sleep(Duration::from_millis(1));
@@ -239,12 +243,15 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     let bytes = writer.watch_status().borrow().sent_bytes;
     drop(writer);
 
+    let before = resident_bytes(std::process::id())?;
     let folder = tempfile::tempdir().context("cannot create a folder")?;
     let store = TestStore::start()?;
     store.is_away.store(true, Ordering::Relaxed);
     let mut writer = start_writer(&store.url, Some(folder.path()))?;
     let hour = send_steps(&mut writer, gpus, 0..HOUR_STEPS)?;
     let waiting_bytes = writer.watch_status().borrow().waiting_bytes;
+    let grown = resident_bytes(std::process::id())?.saturating_sub(before);
+    ensure!(grown < AWAY_MEMORY, "the series and an hour away take {grown} bytes of memory");
     store.is_away.store(false, Ordering::Relaxed);
     let drained = wait_for_samples(&writer, hour.samples, DRAINED_WITHIN)?;
     let instants = store.instants.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -259,6 +266,7 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "  with the store     {cores:8.3} cores, {:.3} MB/s", rate / 1e6)?;
     writeln!(out, "  an hour away       {:8.1} MB wait", waiting_bytes as f64 / 1e6)?;
     writeln!(out, "  drained in order   {:8.1} s", drained.as_secs_f64())?;
+    writeln!(out, "  memory of it       {:8.1} MB", grown as f64 / 1e6)?;
     writeln!(out, "  late verdicts      {late:8}")?;
     let line = json!({
         "gpus": gpus,

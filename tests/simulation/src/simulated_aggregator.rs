@@ -10,8 +10,8 @@ use gaunt_engine::{
 };
 use gaunt_schema::{Batch, ClockFn, Delivery, Reading, SanitizedText, UnixMs, catalogue::port};
 use gaunt_scrape::{
-    DiscoverySource, Network, ScrapeManagerHandle, ScrapeOptions, ScrapePlan, TargetGroup,
-    spawn_manager_on_network,
+    DiscoverySource, Network, ScrapeManagerHandle, ScrapeOptions, ScrapePlan, ScrapeQuotas,
+    TargetGroup, spawn_manager_on_network,
 };
 use tokio::{sync::mpsc, time::Instant};
 
@@ -63,12 +63,22 @@ pub(crate) struct SimulatedAggregator {
     pub(crate) attempts_before: u64,
 }
 
+/// The largest page in bytes, and the most samples of one: some times those of a node.
+pub(crate) const MAX_BODY: usize = 256 << 10;
+pub(crate) const MAX_SAMPLES: u64 = 2_000;
+
+/// How targets are scraped.
+pub(crate) fn scrape_options() -> ScrapeOptions {
+    let limits = ScrapeQuotas { samples: MAX_SAMPLES, ..ScrapeQuotas::default() };
+    ScrapeOptions { max_body: MAX_BODY, limits, ..ScrapeOptions::with_period(PERIOD) }
+}
+
 /// All nodes from one list, as text.
 pub(crate) fn scrape_plan(nodes: usize) -> ScrapePlan {
     let addresses: Vec<String> = (0..nodes).map(SimulatedNode::address).collect();
     let list = DiscoverySource::List(addresses.join(","), SanitizedText::new("simulation"));
     ScrapePlan {
-        options: ScrapeOptions::with_period(PERIOD),
+        options: scrape_options(),
         groups: vec![TargetGroup { sources: vec![list], frames: false, ..TargetGroup::default() }],
     }
 }
@@ -98,6 +108,7 @@ impl SimulatedAggregator {
     ) -> Result<Self, String> {
         let AggregatorSurroundings { disk, network, store: to_store, bug } = around;
         let bug = *bug;
+        plan.check_lists().map_err(|error| error.to_string())?;
         let (anchor, begun) = (UnixMs((network.now().0 + ahead_ms).max(0)), Instant::now());
         let clock: ClockFn = Arc::new(move || anchor + begun.elapsed());
         let mut store = StateStore::open_on_disk(Arc::new(disk.clone()), Path::new(STATE))
@@ -175,8 +186,8 @@ impl SimulatedAggregator {
         let late =
             if self.bug == Some(DeliberateBug::StaleAnswers) { PERIOD } else { Duration::ZERO };
         self.engine.run_tick((self.clock)() - late);
-        self.store.write_step((self.clock)(), steps);
         let mut broken = self.site.tick(&mut self.engine, &self.inbox);
+        broken.extend(self.store.write_step((self.clock)(), steps));
         broken.extend(recording.write(&mut self.recorder, disk));
         self.recorder.step_engine(&self.engine, self.new_since, (self.clock)());
         broken

@@ -23,13 +23,18 @@ use tokio::sync::watch;
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
-        ServerConfig,
+        RootCertStore, ServerConfig,
         crypto::ring,
         pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+        server::WebPkiClientVerifier,
     },
 };
 
-use crate::simulated_fleet::{NODES, SimulatedNode};
+use crate::{
+    seeded_random::SeededRandom,
+    simulated_fleet::{NODES, SimulatedNode},
+    simulated_sources::draw_hostile_list,
+};
 
 /// The port of the servers that list targets.
 pub(crate) const DISCOVERY_PORT: u16 = 8080;
@@ -102,17 +107,29 @@ impl SimulatedExporter {
     }
 }
 
-/// The discovery server's answer to a request for the list of a node.
-pub(crate) fn list_node(request: &Request<()>) -> ExporterAnswer {
+/// The discovery server's answer to a request for the list of a node; with `hostile`, others are listed beside it, or the
+/// answer is of another type.
+pub(crate) fn list_node(
+    request: &Request<()>,
+    hostile: Option<&mut SeededRandom>,
+) -> ExporterAnswer {
     let path = request.uri().path().trim_start_matches('/');
     let (node, port) = path.split_once('/').unwrap_or_default();
-    let list = format!(
-        r#"[{{"targets": ["10.0.0.{node}:{port}"], "labels": {{"rack": "r1"}}}}, {{"labels": {{}}}}]"#
-    );
-    ExporterAnswer {
-        head: "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n".to_owned(),
-        body: list.into(),
-    }
+    let right = format!("10.0.0.{node}:{port}");
+    let mut form = "application/json";
+    let list = match hostile {
+        None => format!(
+            r#"[{{"targets": ["{right}"], "labels": {{"rack": "r1"}}}}, {{"labels": {{}}}}]"#
+        ),
+        Some(random) => {
+            if random.once_in(3) {
+                form = "text/html";
+            }
+            draw_hostile_list(&right, random)
+        }
+    };
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {form}\r\n");
+    ExporterAnswer { head, body: list.into() }
 }
 
 /// Parses the head of a request.
@@ -132,10 +149,16 @@ pub(crate) fn secret_of(node: usize) -> String {
     format!("secret-of-{}", SimulatedNode::name_of(node))
 }
 
+/// An authority with its key.
+type FleetAuthority = CertifiedIssuer<'static, KeyPair>;
+
 /// What the nodes present to clients over TLS.
 pub(crate) struct FleetCertificates {
     /// The authority that clients trust, in PEM.
     pub(crate) authority: String,
+    /// The certificate and key of a client, in PEM.
+    pub(crate) client: String,
+    pub(crate) client_key: String,
     pub(crate) nodes: TlsAcceptor,
     /// A certificate for the same addresses by an authority that nobody trusts.
     pub(crate) impostor: TlsAcceptor,
@@ -151,11 +174,14 @@ pub(crate) fn fleet_certificates() -> Result<&'static FleetCertificates, String>
 fn create_certificates() -> Result<FleetCertificates, Box<dyn std::error::Error>> {
     let (authority, nodes) = create_acceptor()?;
     let (_, impostor) = create_acceptor()?;
-    Ok(FleetCertificates { authority, nodes, impostor })
+    let key = KeyPair::generate()?;
+    let client = CertificateParams::new(vec!["gaunt".to_owned()])?.signed_by(&key, &authority)?;
+    let (client, client_key) = (client.pem(), key.serialize_pem());
+    Ok(FleetCertificates { authority: authority.pem(), client, client_key, nodes, impostor })
 }
 
-/// An authority in PEM, and a server with its certificate for the addresses of all nodes.
-fn create_acceptor() -> Result<(String, TlsAcceptor), Box<dyn std::error::Error>> {
+/// An authority, and a server with its certificate for the addresses of all nodes, which asks clients for theirs.
+fn create_acceptor() -> Result<(FleetAuthority, TlsAcceptor), Box<dyn std::error::Error>> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
@@ -163,9 +189,15 @@ fn create_acceptor() -> Result<(String, TlsAcceptor), Box<dyn std::error::Error>
     let key = KeyPair::generate()?;
     let certificate = CertificateParams::new(names)?.signed_by(&key, &authority)?;
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let provider = Arc::new(ring::default_provider());
+    let mut trusted = RootCertStore::empty();
+    trusted.add(authority.der().clone())?;
+    let clients = WebPkiClientVerifier::builder_with_provider(trusted.into(), provider.clone())
+        .allow_unauthenticated()
+        .build()?;
+    let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients)
         .with_single_cert(vec![certificate.der().clone()], key)?;
-    Ok((authority.pem(), TlsAcceptor::from(Arc::new(config))))
+    Ok((authority, TlsAcceptor::from(Arc::new(config))))
 }

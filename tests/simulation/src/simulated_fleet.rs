@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use gaunt_schema::{
-    Device, Reading, Report, SanitizedText, UnixMs,
-    catalogue::{gpu, host, port},
+    Device, DeviceClass, Reading, Report, SanitizedText, UnixMs,
+    catalogue::{gpu, gpu_parts, host, port},
 };
 
 /// The number of nodes of a run with faults.
 pub(crate) const NODES: usize = 3;
 
-/// Ports of an exporter, without TLS and with it.
+/// Ports of an exporter, without TLS and with it, and for clients that do not check its certificate.
 pub(crate) const PLAIN_PORT: u16 = 9770;
 pub(crate) const TLS_PORT: u16 = 9443;
+pub(crate) const UNCHECKED_TLS_PORT: u16 = 9444;
 
 /// GPUs of a node.
 const GPUS: u32 = 2;
@@ -105,6 +106,8 @@ impl SimulatedNode {
             if self.version > 1 {
                 push(Device::new_gpu(index), gpu::TEMPERATURE, 55.0);
             }
+            let process = Device::new_gpu_part(DeviceClass::Process, index, 4_000 + index);
+            push(process, gpu_parts::PROCESS_MEMORY, 60e9);
         }
         let sent = Self::slope_of(self.index) * up;
         let (state, physical) = if self.is_port_down { (1.0, 2.0) } else { (4.0, 5.0) };

@@ -1,6 +1,14 @@
 //! One machine with an aggregator: its disk, the store that it writes to, and what must hold there.
 
-use std::{collections::BTreeMap, io, ops::Range, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    io,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use gaunt_engine::state_store::StateStore;
 
 use crate::{
     STATE,
@@ -124,6 +132,13 @@ impl SimulatedHost {
         if random.once_in(45) && self.aggregator.take().is_some() {
             let power = self.faults.has_disk_faults && random.once_in(2);
             return self.end(second, power, random);
+        }
+        if random.once_in(40) && self.aggregator.is_some() {
+            // Somebody starts a second process by mistake.
+            let disk = Arc::new(self.surroundings.disk.clone());
+            if StateStore::open_on_disk(disk, Path::new(STATE)).is_ok() {
+                return vec!["two processes have one state".to_owned()];
+            }
         }
         Vec::new()
     }

@@ -1,7 +1,8 @@
 //! A network in this process: connections to the nodes' exporters, with faults drawn from the seed.
 
 use std::{
-    fmt, io,
+    fmt::{self, Write as _},
+    io,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -21,11 +22,12 @@ use tokio::{
 use crate::{
     deliberate_bug::DeliberateBug,
     seeded_random::SeededRandom,
+    simulated_aggregator::{MAX_BODY, MAX_SAMPLES},
     simulated_exporter::{
         DISCOVERY_PORT, ExporterAnswer, SimulatedExporter, discovery_host, fleet_certificates,
         list_node, parse_request, secret_of,
     },
-    simulated_fleet::{PLAIN_PORT, SimulatedNode, TLS_PORT},
+    simulated_fleet::{PLAIN_PORT, SimulatedNode, TLS_PORT, UNCHECKED_TLS_PORT},
 };
 
 /// Time that the discovery server needs for a list.
@@ -63,8 +65,8 @@ struct NetworkState {
 /// What answers at an address.
 #[derive(Clone, Copy, Debug)]
 enum ServedPlace {
-    /// The exporter of a node, over TLS or not.
-    Node { index: usize, is_tls: bool },
+    /// The exporter of a node, over TLS or not, whose clients check its certificate or not.
+    Node { index: usize, is_tls: bool, is_checked: bool },
     /// The server that lists the target of a node.
     Discovery { index: usize },
 }
@@ -112,6 +114,12 @@ enum ResponseFault {
     Garbage,
     /// It is an error of the exporter.
     Failed,
+    /// It is encoded in a way that was not asked for.
+    Encoded,
+    /// It is said to be larger than any page may be.
+    TooLarge,
+    /// It has more samples than a page may have.
+    TooMany,
 }
 
 impl SimulatedNetwork {
@@ -150,13 +158,14 @@ impl SimulatedNetwork {
             let index = nodes.find(|node| discovery_host(*node) == host)?;
             return Some(ServedPlace::Discovery { index });
         }
-        let is_tls = match address.port() {
-            PLAIN_PORT => false,
-            TLS_PORT => true,
+        let (is_tls, is_checked) = match address.port() {
+            PLAIN_PORT => (false, false),
+            TLS_PORT => (true, true),
+            UNCHECKED_TLS_PORT => (true, false),
             _ => return None,
         };
         let index = nodes.find(|node| SimulatedNode::host(*node) == host)?;
-        Some(ServedPlace::Node { index, is_tls })
+        Some(ServedPlace::Node { index, is_tls, is_checked })
     }
 
     /// The number of nodes.
@@ -217,7 +226,7 @@ impl SimulatedNetwork {
 
     /// Serves one connection until either side ends it.
     async fn serve(self, place: ServedPlace, stream: impl NetworkStream) {
-        let ServedPlace::Node { index, is_tls: true } = place else {
+        let ServedPlace::Node { index, is_tls: true, is_checked } = place else {
             return self.serve_requests(place, stream).await;
         };
         let is_impostor = self.state().impostor_until[index] > self.now();
@@ -226,7 +235,7 @@ impl SimulatedNetwork {
         let Ok(mut stream) = acceptor.accept(stream).await else { return };
         if is_impostor {
             // TLS 1.3 lets the client send first; what it sends to an impostor is lost.
-            if stream.read(&mut [0]).await.is_ok_and(|count| count > 0) {
+            if stream.read(&mut [0]).await.is_ok_and(|count| count > 0) && is_checked {
                 self.state().broken.push("a request is sent to an impostor".to_owned());
             }
             return;
@@ -276,11 +285,17 @@ impl SimulatedNetwork {
             sleep(wait).await;
         }
         let is_repeated = matches!(fault, Some(ResponseFault::Repeated));
+        let is_discovery = matches!(place, ServedPlace::Discovery { .. });
+        // A server of lists serves wrong ones.
+        let is_hostile = is_discovery && matches!(fault, Some(ResponseFault::Garbage));
+        let fault = fault.filter(|_| !is_hostile);
         let ExporterAnswer { head, body } = match place {
             ServedPlace::Discovery { .. } => {
                 // A thread that reads a file at the same instant is done by then: the order of sources is always the same.
                 sleep(LIST_DELAY).await;
-                list_node(request)
+                let mut state = self.state();
+                let random = &mut state.random[place.index()];
+                list_node(request, is_hostile.then_some(random))
             }
             ServedPlace::Node { index, .. } => {
                 if !self.state().is_authorized(index, request) {
@@ -291,31 +306,65 @@ impl SimulatedNetwork {
                 exporter.answer(request).await
             }
         };
-        let length = format!("content-length: {}\r\n\r\n", body.len());
         let (bytes, is_kept) = match fault {
             Some(ResponseFault::Silent) => return wait_for_end(stream).await,
             Some(ResponseFault::Closed) => return false,
-            Some(ResponseFault::Torn { says_length }) => {
+            fault => {
                 // The length differs a little from run to run: TLS and the numbers of ticks are random.
-                let permille = self.state().random[place.index()].below(1_000) as usize;
-                let cut = permille * body.len() / 1_000;
-                let length = if says_length { &length } else { "connection: close\r\n\r\n" };
-                ([head.as_bytes(), length.as_bytes(), &body[..cut]].concat(), false)
-            }
-            Some(ResponseFault::Garbage) => {
-                let garbage = "\u{1}<html>{not a page} \\ \n".repeat(3);
-                let length = format!("content-length: {}\r\n\r\n", garbage.len());
-                ((head + &length + &garbage).into_bytes(), true)
-            }
-            Some(ResponseFault::Failed) => {
-                (b"HTTP/1.1 500 Failed\r\ncontent-length: 0\r\n\r\n".to_vec(), true)
-            }
-            Some(ResponseFault::Slow(_) | ResponseFault::Repeated) | None => {
-                ([head.as_bytes(), length.as_bytes(), &body].concat(), true)
+                let permille = match fault {
+                    Some(ResponseFault::Torn { .. }) => {
+                        self.state().random[place.index()].below(1_000) as usize
+                    }
+                    _ => 0,
+                };
+                spoil_response(fault, &head, &body, permille)
             }
         };
         let is_sent = stream.write_all(&bytes).await.is_ok() && stream.flush().await.is_ok();
         is_sent && is_kept
+    }
+}
+
+/// The bytes of a response with this fault, and whether the connection is kept; a torn one has so many thousandths of its body.
+fn spoil_response(
+    fault: Option<ResponseFault>,
+    head: &str,
+    body: &[u8],
+    permille: usize,
+) -> (Vec<u8>, bool) {
+    const FINE: &str = "HTTP/1.1 200 OK\r\n";
+    let of_length = |head: &str, length: usize, body: &[u8]| {
+        [head.as_bytes(), format!("content-length: {length}\r\n\r\n").as_bytes(), body].concat()
+    };
+    match fault {
+        Some(ResponseFault::Torn { says_length }) => {
+            let cut = &body[..permille * body.len() / 1_000];
+            let bytes = if says_length {
+                of_length(head, body.len(), cut)
+            } else {
+                [head.as_bytes(), b"connection: close\r\n\r\n", cut].concat()
+            };
+            (bytes, false)
+        }
+        Some(ResponseFault::Garbage) => {
+            let garbage = "\u{1}<html>{not a page} \\ \n".repeat(3);
+            (of_length(head, garbage.len(), garbage.as_bytes()), true)
+        }
+        Some(ResponseFault::Failed) => (of_length("HTTP/1.1 500 Failed\r\n", 0, b""), true),
+        Some(ResponseFault::Encoded) => {
+            let head = [FINE, "content-encoding: br\r\n"].concat();
+            (of_length(&head, body.len(), body), true)
+        }
+        Some(ResponseFault::TooLarge) => (of_length(FINE, MAX_BODY + 1, body), false),
+        Some(ResponseFault::TooMany) => {
+            let mut lines = String::new();
+            for number in 0..=MAX_SAMPLES {
+                // Writing to a string cannot fail.
+                _ = writeln!(lines, "a{{b=\"{number}\"}} 1");
+            }
+            (of_length(FINE, lines.len(), lines.as_bytes()), true)
+        }
+        _ => (of_length(head, body.len(), body), true),
     }
 }
 
@@ -364,13 +413,16 @@ impl NetworkState {
             return None;
         }
         self.counts.faults += 1;
-        Some(match random.below(8) {
+        Some(match random.below(11) {
             0 | 1 => ResponseFault::Slow(random.shorter_than(Duration::from_secs(3))),
             2 => ResponseFault::Silent,
             3 => ResponseFault::Torn { says_length: true },
             4 => ResponseFault::Torn { says_length: false },
             5 => ResponseFault::Closed,
             6 => ResponseFault::Repeated,
+            7 => ResponseFault::Encoded,
+            8 => ResponseFault::TooLarge,
+            9 => ResponseFault::TooMany,
             _ if random.once_in(2) => ResponseFault::Garbage,
             _ => ResponseFault::Failed,
         })

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::SanitizedText;
+use gaunt_schema::{SanitizedText, UnixMs};
 use gaunt_scrape::ServerAccess;
 use gaunt_store::{
     PendingOutcome, ReceivedRequest, StoreClient, StoreError, StoreLevel, StoreOptions, StoreStep,
@@ -60,6 +60,8 @@ pub(crate) struct StoreModel {
     newest: i64,
     /// The last step, which is lost if the process is killed now.
     last: Option<i64>,
+    /// The instant of the last step of the running process.
+    handed: Option<i64>,
 }
 
 /// The value of a series at an instant: no two are alike.
@@ -145,8 +147,8 @@ impl StoreState {
                 continue;
             };
             for (at, value) in request.samples_of(series) {
-                // Without a value it is a stale marker.
-                if value.is_some_and(|it| it.to_bits() != sample_value(number, at.0).to_bits()) {
+                // Without a value it is a stale marker: no series is ever absent, and no end of a process ends one.
+                if value.is_none_or(|it| it.to_bits() != sample_value(number, at.0).to_bits()) {
                     self.broken.push(format!("series {number} has {value:?} at {}", at.0));
                 }
                 let newest = self.newest.entry(number).or_insert(i64::MIN);
@@ -154,7 +156,7 @@ impl StoreState {
                     has_old = true;
                 } else if at.0 > *newest {
                     *newest = at.0;
-                    if number == 0 && value.is_some() {
+                    if number == 0 {
                         self.instants.push(at.0);
                     }
                 }
@@ -208,13 +210,13 @@ impl SimulatedStoreWriter {
         Ok(Self { writer, _task: task })
     }
 
-    /// Hands over a step if one is due at `now`.
-    pub(crate) fn write_step(&mut self, now: gaunt_schema::UnixMs, model: &mut StoreModel) {
-        if let Some(mut step) = self.writer.begin_step(now, now) {
-            fill_step(&mut step);
-            model.note_step(step.instant().0);
-            self.writer.send_step(step.encode());
-        }
+    /// Hands over a step if one is due at `now`; returns what does not hold.
+    pub(crate) fn write_step(&mut self, now: UnixMs, model: &mut StoreModel) -> Option<String> {
+        let mut step = self.writer.begin_step(now, now)?;
+        fill_step(&mut step);
+        let broken = model.note_step(step.instant().0);
+        self.writer.send_step(step.encode());
+        broken
     }
 }
 
@@ -226,16 +228,21 @@ fn fill_step(step: &mut StoreStep) {
 }
 
 impl StoreModel {
-    fn note_step(&mut self, at: i64) {
+    /// A process hands over a step. While it runs it omits none: the other one of a pair has no gap when one is killed.
+    fn note_step(&mut self, at: i64) -> Option<String> {
+        let interval = INTERVAL.as_millis() as i64;
+        let before = self.handed.replace(at);
+        let is_next = before.is_none_or(|before| at - before == interval);
         self.expected.extend(self.last.take());
         if at > self.newest {
             (self.newest, self.last) = (at, Some(at));
         }
+        (!is_next).then(|| format!("a step at {at} follows the one at {before:?}"))
     }
 
     /// The process was killed: the step that it was writing may be lost.
     pub(crate) fn note_kill(&mut self) {
-        self.last = None;
+        (self.last, self.handed) = (None, None);
     }
 
     /// What must hold of the backlog's files at any time.

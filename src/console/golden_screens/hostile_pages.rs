@@ -1,0 +1,183 @@
+//! From page to screen: whatever exporters serve, every screen is drawn, without anything that a terminal would interpret.
+
+use std::{path::Path, time::Duration};
+
+use gaunt_api::{Answer, Question, Subject};
+use gaunt_engine::{Engine, EngineOptions};
+use gaunt_schema::{
+    Batch, Delivery, DeviceClass, SanitizedText, ScrapeTarget, TargetId, UnixMs,
+    text::{PageLimits, decode_open_metrics, decode_page},
+};
+
+use super::GoldenConsole;
+use crate::{
+    action::ConsoleAction,
+    key_press::KeyPress,
+    screen::{
+        CoverageScreen, DeviceScreen, EventsScreen, ExplanationScreen, FindingScreen,
+        FindingsScreen, GraphScreen, JobScreen, ListScreen, NetworkScreen, NodeScreen,
+        OverviewScreen, ProbeScreen, Screen, TopologyScreen, UsersScreen,
+    },
+    update::apply_action,
+};
+
+/// One millisecond before a second begins.
+const START: UnixMs = UnixMs(1_760_017_310_999);
+
+/// Nodes that serve the same page, each second.
+const NODES: u32 = 3;
+const SECONDS: u64 = 4;
+
+const SIZES: [(u16, u16); 2] = [(60, 18), (200, 50)];
+
+/// Names and values that are hard to show: of a terminal, right to left, wide, combined, long and empty.
+const HARD_TEXTS: [&str; 9] = [
+    "\u{1b}[2J\u{1b}]0;owned\u{7}",
+    "\u{202e}gpu\u{2066}",
+    "\u{9b}31m",
+    "e\u{301}\u{301}\u{301}\u{301}",
+    "\u{4e2d}\u{6587}\u{1f525}",
+    "\u{0}\u{8}\u{7f}",
+    "\u{feff}\u{200b}",
+    "%s%n{}$(reboot)`id`",
+    "",
+];
+const HARD_VALUES: [&str; 9] =
+    ["NaN", "+Inf", "-Inf", "1e308", "-1e308", "5e-324", "18446744073709551615", "-0", "0"];
+
+/// Pages of known exporters in which each label value and each value is a hard one, by turns.
+fn hard_pages() -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/scrapes");
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut paths: Vec<_> =
+        paths.filter(|it| it.extension().is_some_and(|it| it == "prom")).collect();
+    paths.sort();
+    assert!(paths.len() > 10, "{} pages", paths.len());
+    let pages = paths.iter().map(|path| std::fs::read_to_string(path).unwrap());
+    pages.enumerate().map(|(turn, page)| harden_page(&page, turn)).collect()
+}
+
+/// Replaces some label values and values of a page, others from page to page.
+fn harden_page(page: &str, turn: usize) -> String {
+    let (mut hard, mut count) = (String::new(), turn);
+    for line in page.lines() {
+        let Some((series, value)) = line.rsplit_once(' ').filter(|_| !line.starts_with('#')) else {
+            hard.push_str(line);
+            hard.push('\n');
+            continue;
+        };
+        for (part, text) in series.split('"').enumerate() {
+            count += 1;
+            // Between quotes is a label value: one in seven is replaced, one begins like the original.
+            match (part % 2 == 1, count % 7) {
+                (true, 0) => hard.push_str(HARD_TEXTS[count / 7 % HARD_TEXTS.len()]),
+                (true, 1) => hard.extend([text, HARD_TEXTS[count / 7 % HARD_TEXTS.len()]]),
+                _ => hard.push_str(text),
+            }
+            hard.push('"');
+        }
+        hard.pop();
+        let value = if count % 5 == 0 { HARD_VALUES[count / 5 % HARD_VALUES.len()] } else { value };
+        hard.extend([" ", value, "\n"]);
+    }
+    hard
+}
+
+/// An engine with nodes that all serve this page.
+fn engine_with_page(page: &str) -> (Engine, UnixMs) {
+    let mut engine = Engine::new(EngineOptions::default());
+    engine.run_tick(START);
+    let target = |number: u32| ScrapeTarget {
+        id: TargetId(number),
+        address: format!("10.0.0.{number}:9770").as_str().into(),
+        node: None,
+        origin: "test".into(),
+    };
+    engine.ingest_delivery(Delivery::Targets((0..NODES).map(target).collect()));
+    let mut now = START;
+    for second in 1..=SECONDS {
+        now = START + Duration::from_secs(second);
+        for number in 0..NODES {
+            let limits = PageLimits::default();
+            let outcome = match number {
+                0 => decode_open_metrics(page.as_bytes(), &limits),
+                _ => decode_page(page.as_bytes(), &limits),
+            };
+            let batch = Batch { target: TargetId(number), at: now, duration_ms: 1.0, outcome };
+            engine.ingest_delivery(Delivery::Batch(batch));
+        }
+        engine.run_tick(now);
+    }
+    (engine, now)
+}
+
+/// All screens, of what the engine has of each kind.
+fn all_screens(engine: &Engine) -> Vec<Screen> {
+    let finding = match engine.answer_question(&Question::Findings) {
+        Answer::Findings(list) => list.findings.first().map(|it| SanitizedText::new(&it.id)),
+        _ => None,
+    };
+    let node = match engine.answer_question(&Question::Nodes) {
+        Answer::Nodes(list) => list.nodes.first().map(|line| line.node.clone()),
+        _ => None,
+    };
+    let (finding, node) = (finding.unwrap_or_default(), node.unwrap_or_default());
+    let (gpu, power) = ("GPU 0".into(), "power".into());
+    let mut screens: Vec<Screen> = vec![
+        OverviewScreen.into(),
+        FindingsScreen.into(),
+        FindingScreen(finding.clone()).into(),
+        ExplanationScreen(finding).into(),
+        NodeScreen(node.clone()).into(),
+        DeviceScreen::of_gpu(node.clone(), "0").into(),
+        GraphScreen(node.clone(), DeviceClass::Gpu, gpu, power).into(),
+        TopologyScreen(node.clone()).into(),
+        EventsScreen(node).into(),
+        JobScreen("7000".into()).into(),
+        UsersScreen.into(),
+        NetworkScreen.into(),
+        ProbeScreen.into(),
+        CoverageScreen.into(),
+    ];
+    screens.extend(Subject::ALL.into_iter().map(|subject| ListScreen(subject).into()));
+    screens
+}
+
+/// Draws a screen with the answers to all its questions; returns what a terminal would interpret.
+fn draw_screen(engine: &Engine, screen: Screen, now: UnixMs) -> Option<String> {
+    let mut console = GoldenConsole::new();
+    console.state.screen = screen;
+    // Rows first, then what they name.
+    for _ in 0..2 {
+        for question in console.screen_questions() {
+            let answer = engine.answer_question(&question);
+            let answered = ConsoleAction::Answered(now, Box::new(question), answer);
+            apply_action(&mut console.state, answered);
+        }
+        console.press_keys(&[KeyPress::Down]);
+    }
+    let is_hard = |letter: char| {
+        letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    SIZES.into_iter().find_map(|(width, height)| {
+        let lines = console.draw(width, height);
+        lines.into_iter().find(|line| line.contains(is_hard))
+    })
+}
+
+#[test]
+fn every_screen_of_hostile_pages_is_drawn_as_plain_text() {
+    let mut taken = 0;
+    for page in hard_pages() {
+        let (engine, now) = engine_with_page(&page);
+        for screen in all_screens(&engine) {
+            let shown = draw_screen(&engine, screen.clone(), now);
+            assert_eq!(shown, None, "{screen:?}");
+        }
+        let Answer::Overview(overview) = engine.answer_question(&Question::Overview) else {
+            panic!("no overview")
+        };
+        taken += usize::from(overview.nodes.live > 0);
+    }
+    assert!(taken > 10, "of {taken} pages only is anything shown");
+}
