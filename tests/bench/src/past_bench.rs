@@ -197,8 +197,9 @@ fn judge_each_way(
     ways.push(("asked of VictoriaMetrics", told));
     drop(victoria);
 
-    // A Prometheus forwards only what is newer than its start.
-    let later = PastFleet { shift: PERIOD * (WAYS_SCRAPES as u32 + 20), ..*fleet };
+    // A Prometheus forwards only what is newer than its start, and the bench has run for minutes.
+    let shift = unix_now().duration_since(now) + PERIOD * (WAYS_SCRAPES as u32 + 20);
+    let later = PastFleet { shift, ..*fleet };
     let start = |url: &str| MetricsServer::start_prometheus(Some(url));
     let told = judge_forwarded(runtime, &later, nodes, WAYS_SCRAPES, now + later.shift, start)?;
     let told = told.into_iter().map(|(id, (severity, at))| (id, (severity, at - later.shift)));
@@ -225,6 +226,13 @@ fn compare_ways(
     let mut is_same = findings.len() >= EXPECTED_FINDINGS;
     let names: Vec<&str> = ways.iter().map(|(name, _)| *name).collect();
     writeln!(out, "findings, severity, and seconds after the first fault: {}", names.join(", "))?;
+    writeln!(
+        out,
+        "  shown later by: asked each {:?} {:?}, sent {:?}",
+        gaunt_series::REFRESH,
+        gaunt_series::feed_lag(gaunt_series::REFRESH),
+        gaunt_series::RECEIVE_LAG
+    )?;
     for (id, cells) in &mut findings {
         let severity = ways.iter().find_map(|(_, told)| Some(told.get(*id)?.0));
         for (_, told) in ways {
@@ -286,6 +294,11 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out, "{:6.1} s  {text}", began.elapsed().as_secs_f64())?;
         Ok(out.flush()?)
     };
+    // First, while no server of this bench uses the caches.
+    let large = PastFleet { fields: FIELDS.len(), ..fleet };
+    let (cores, samples) = measure_receiving(&runtime, &large, sizes.received, now)?;
+    let received = sizes.received;
+    show(format!("{received} GPUs received: {samples} samples each {PERIOD:?}, {cores:.3} cores"))?;
     let server = fill_server(&fleet, &sizes, now)?;
     show(format!("{} GPUs with {ASKED_FIELDS} fields are in the server", sizes.asked))?;
     let (usual, full) = measure_refreshes(&runtime, &server, now)?;
@@ -308,17 +321,15 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut postmortem_s = 0.0;
     // The last one is what a post-mortem does.
     for (name, read_by) in [("queries", ReadBy::Queries), ("remote read", ReadBy::RemoteRead)] {
-        let before = server.cpu()?;
+        let (before, bytes_before) = (server.cpu()?, server.answered_bytes()?);
         (postmortem_s, _) = judge_past(&runtime, (server.options(), read_by), halls, from, now)?;
         let theirs = server.cpu()? - before;
+        let megabytes = (server.answered_bytes()? - bytes_before) / 1e6;
         show(format!(
-            "{scrapes} scrapes of {judged} GPUs judged by {name} in {postmortem_s:.1} s, CPU {theirs:.1} s of theirs"
+            "{scrapes} scrapes of {judged} GPUs judged by {name} in {postmortem_s:.1} s, CPU {theirs:.1} s of theirs, \
+             {megabytes:.1} MB of answers"
         ))?;
     }
-    let large = PastFleet { fields: FIELDS.len(), ..fleet };
-    let (cores, samples) = measure_receiving(&runtime, &large, sizes.received, now)?;
-    let received = sizes.received;
-    show(format!("{received} GPUs received: {samples} samples each {PERIOD:?}, {cores:.3} cores"))?;
     let ways = judge_each_way(&runtime, &server, &fleet, now)?;
     show(format!("judged on {} ways", ways.len()))?;
 
