@@ -161,10 +161,11 @@ fn stored_usage() -> Vec<Sample> {
         let starved =
             "exported_job=\"8812\",user=\"sam\",state=\"data_starved\",cause=\"data_starved\"";
         let computing = "exported_job=\"8812\",user=\"sam\",state=\"computing\"";
-        // The second writer saw the last half of each hour; another cluster is not asked for.
+        // The second writer saw the last half of each hour, and one of them alone; another cluster is not asked for.
+        let alone = hour == -1;
         for (writer, share) in [
-            ("cluster=\"hall-7\"", 1.0),
-            ("cluster=\"hall-7\",replica=\"b\"", 0.5),
+            ("cluster=\"hall-7\"", f64::from(u8::from(!alone))),
+            ("cluster=\"hall-7\",replica=\"b\"", if alone { 1.0 } else { 0.5 }),
             ("cluster=\"hall-8\"", 100.0),
         ] {
             for (labels, hours, lost) in [(computing, 6.0, 0.0), (starved, 2.0, 1.5)] {
