@@ -132,7 +132,8 @@ pub(crate) fn start_prometheus(samples: &[Sample]) -> PastServer {
     let (file, data) = (folder.path().join("samples"), folder.path().join("data"));
     fs::write(&file, text + "# EOF\n").unwrap();
     let blocks = debian_program("promtool")
-        .args(["tsdb", "create-blocks-from", "openmetrics"])
+        // Few blocks for samples of months: each is synchronised.
+        .args(["tsdb", "create-blocks-from", "--max-block-duration=720h", "openmetrics"])
         .args([&file, &data])
         .run_to_end();
     assert!(blocks.status.success(), "{blocks:?}");
