@@ -132,11 +132,11 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
             settings.console.restricted |= options.restricted;
             let from = match options.from {
                 Some(folder) => replay_command::ReplaySource::Folder(folder),
-                None => replay_command::ReplaySource::Prometheus(past_options(
+                None => replay_command::ReplaySource::Prometheus(Box::new(past_options(
                     options.server,
                     &options.past,
                     &settings,
-                )?),
+                )?)),
             };
             let replay =
                 replay_command::ReplayOptions { from, speed: options.speed, seek: options.seek };

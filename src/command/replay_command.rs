@@ -40,7 +40,7 @@ pub enum ReplaySource {
     /// The directory of a recording.
     Folder(PathBuf),
     /// A span of the past of a Prometheus.
-    Prometheus(PastOptions),
+    Prometheus(Box<PastOptions>),
 }
 
 /// Recording, speed and position.
@@ -95,7 +95,7 @@ pub async fn run(
     let (folder, _temporary) = match replay.from {
         ReplaySource::Folder(folder) => (folder, None),
         ReplaySource::Prometheus(past) => {
-            let temporary = TemporaryRecording::read_past(past).await?;
+            let temporary = TemporaryRecording::read_past(*past).await?;
             (temporary.0.clone(), Some(temporary))
         }
     };

@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use serde_json::Value;
 
@@ -208,24 +211,30 @@ fn check_report_of_months(gaunt: &str) {
     };
     assert_eq!(sum_of("by_user", "sam"), (40.0, 7.5));
     assert_eq!(sum_of("by_job", "7001"), (8.0, 8.0));
-    assert_eq!(sum_of("by_cause", "idle").1, 8.0);
+    assert_eq!(sum_of("by_cause", "idle"), (8.0, 8.0));
     assert_eq!(sum_of("by_state", "computing"), (30.0, 0.0));
     let text = report("text");
     assert!(text.contains("hall-7") && text.contains("5h00 observed"), "{text}");
 }
 
-/// Asks an aggregator, which has verdicts of the past in this store, about a time of which it has nothing itself.
-fn check_stored_verdicts(server: PastServer) {
-    let folder = tempfile::tempdir().unwrap();
-    let settings = folder.path().join("gaunt.toml");
+/// Starts the aggregator of the cluster whose verdicts are in this store.
+fn start_beside_store(folder: &Path, server: &PastServer) -> TestProcess {
+    let settings = folder.join("gaunt.toml");
     let text = format!(
         "[cluster]\nname = \"hall-7\"\n[gather]\ntargets = [\"127.0.0.1:1\"]\n[store]\nurl = \"{}/api/v1/write\"\n",
         server.url
     );
     std::fs::write(&settings, text).unwrap();
-    let aggregator = TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()]);
+    TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()])
+}
+
+/// Asks an aggregator, which has verdicts of the past in this store, about a time of which it has nothing itself.
+fn check_stored_verdicts(server: PastServer) {
+    let folder = tempfile::tempdir().unwrap();
+    let aggregator = start_beside_store(folder.path(), &server);
     let gaunt = aggregator.served_address();
     wait_for("the aggregator", || get(&gaunt, "/readyz").filter(|(status, _)| *status == 200));
+    check_report_of_months(&gaunt);
     let ask = |path: &str, at: i64| -> (u16, Value) {
         let (status, body) = get(&gaunt, &format!("/api/gaunt/v1/{path}at={at}")).unwrap();
         (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
@@ -255,7 +264,6 @@ fn check_stored_verdicts(server: PastServer) {
     let (_, nodes) = ask("nodes?", last);
     assert_eq!(nodes["nodes"][0]["node"], "gpu2", "{nodes}");
     check_stored_network(&ask, last);
-    check_report_of_months(&gaunt);
     // The store sums up a span that is longer than what is in memory.
     let (_, history) = ask("history?metric=lost&span=1h&", last);
     let newest = |of: &str, points: usize| {

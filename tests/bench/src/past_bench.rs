@@ -170,6 +170,27 @@ fn measure_screen(runtime: &Runtime, server: &MetricsServer, now: UnixMs) -> any
     Ok(began.elapsed().as_secs_f64() * 1e3)
 }
 
+/// Seconds until the past of the small fleet is judged, and what that cost.
+fn measure_postmortem(
+    runtime: &Runtime,
+    (server, read_by): (&MetricsServer, ReadBy),
+    from: UnixMs,
+    until: UnixMs,
+) -> anyhow::Result<(f64, String)> {
+    let halls = "cluster=~\"hall-1|hall-2\"";
+    let (their_before, our_before) = (server.cpu()?, process_cpu_time());
+    let bytes_before = server.answered_bytes()?;
+    let (seconds, _) = judge_past(runtime, (server.options(), read_by), halls, from, until)?;
+    let (theirs, ours) =
+        (server.cpu()? - their_before, process_cpu_time().saturating_sub(our_before));
+    let megabytes = (server.answered_bytes()? - bytes_before) / 1e6;
+    let text = format!(
+        "in {seconds:.1} s, CPU {theirs:.1} s of theirs, {:.1} s of ours, {megabytes:.1} MB of answers",
+        ours.as_secs_f64()
+    );
+    Ok((seconds, text))
+}
+
 /// The findings of the nodes with faults, by the way on which their scrapes come.
 fn judge_each_way(
     runtime: &Runtime,
@@ -316,18 +337,14 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     show(format!("CPU {their_cores:.3} cores of theirs, {our_cores:.3} of ours"))?;
     let screen_ms = measure_screen(&runtime, &server, now)?;
     show(format!("a node a week ago {screen_ms:.0} ms"))?;
-    let halls = "cluster=~\"hall-1|hall-2\"";
-    let (scrapes, judged) = (sizes.scrapes, sizes.judged);
     let mut postmortem_s = 0.0;
     // The last one is what a post-mortem does.
     for (name, read_by) in [("queries", ReadBy::Queries), ("remote read", ReadBy::RemoteRead)] {
-        let (before, bytes_before) = (server.cpu()?, server.answered_bytes()?);
-        (postmortem_s, _) = judge_past(&runtime, (server.options(), read_by), halls, from, now)?;
-        let theirs = server.cpu()? - before;
-        let megabytes = (server.answered_bytes()? - bytes_before) / 1e6;
+        let text;
+        (postmortem_s, text) = measure_postmortem(&runtime, (&server, read_by), from, now)?;
         show(format!(
-            "{scrapes} scrapes of {judged} GPUs judged by {name} in {postmortem_s:.1} s, CPU {theirs:.1} s of theirs, \
-             {megabytes:.1} MB of answers"
+            "{} scrapes of {} GPUs judged by {name} {text}",
+            sizes.scrapes, sizes.judged
         ))?;
     }
     let ways = judge_each_way(&runtime, &server, &fleet, now)?;
