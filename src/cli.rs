@@ -251,10 +251,17 @@ fn parse_recording_size(text: &str) -> Result<u64, String> {
 
 /// Options of `replay`.
 #[derive(Args, Clone, Debug)]
+#[command(group = ArgGroup::new("replayed").args(["from", "prometheus"]).required(true))]
 pub struct ReplayArguments {
     /// Folder of the recording.
     #[arg(long, value_name = "FOLDER")]
-    pub from: PathBuf,
+    pub from: Option<PathBuf>,
+    /// A Prometheus whose past is replayed; it is kept in the folder for temporary files meanwhile.
+    #[command(flatten)]
+    pub server: PrometheusArguments,
+    /// The span that is replayed.
+    #[command(flatten)]
+    pub past: PastSpanArguments,
     /// Replay speed, a factor from 0.01 to 1000.
     #[arg(long, default_value_t = 1.0, value_parser = parse_speed)]
     pub speed: f64,

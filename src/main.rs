@@ -130,11 +130,16 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
         Some(GauntCommand::Replay(options)) => {
             let mut settings = Settings::load_file(options.config.as_deref())?;
             settings.console.restricted |= options.restricted;
-            let replay = replay_command::ReplayOptions {
-                from: options.from,
-                speed: options.speed,
-                seek: options.seek,
+            let from = match options.from {
+                Some(folder) => replay_command::ReplaySource::Folder(folder),
+                None => replay_command::ReplaySource::Prometheus(Box::new(past_options(
+                    options.server,
+                    &options.past,
+                    &settings,
+                )?)),
             };
+            let replay =
+                replay_command::ReplayOptions { from, speed: options.speed, seek: options.seek };
             replay_command::run(replay, settings.engine, settings.console).await
         }
         Some(GauntCommand::Judge(options)) => run_judge(options),

@@ -184,7 +184,7 @@ impl ClusterUnion {
                 None => {}
             }
         }
-        self.report_silent(silent, &notes);
+        self.report_silent(silent.clone(), &notes);
         if answers.is_empty() {
             return match (refusal, failure) {
                 (Some(refusal), _) => Ok(Answer::Refused(refusal)),
@@ -198,6 +198,13 @@ impl ClusterUnion {
                 let notes = notes.iter().map(|note| SanitizedText::new(note));
                 overview.trouble.splice(0..0, notes.clone());
                 overview.source_trouble.splice(0..0, notes);
+                // Every screen shows the name: totals and lists are not whole.
+                let missing = match silent.as_slice() {
+                    [] => String::new(),
+                    [only] => format!("{only} silent: "),
+                    several => format!("{} clusters silent: ", several.len()),
+                };
+                overview.cluster = SanitizedText::new(&(missing + &overview.cluster));
                 Answer::Overview(Arc::new(overview))
             }
             answer => answer,

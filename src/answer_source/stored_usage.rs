@@ -37,7 +37,7 @@ pub(super) async fn read_usage(
     ];
     for (metric, set) in parts {
         let name = metric.catalogue_row().name;
-        let read = stored.read_sums(name, &LABELS, (at, span), |sample| {
+        let read = stored.sum_hours(name, &LABELS, (at, span), |sample| {
             let key = LABELS.map(|label| SanitizedText::new(sample.label(label)));
             if sample.value >= 0.0 && (rows.len() < MAX_ROWS || rows.contains_key(&key)) {
                 set(rows.entry(key).or_default(), sample.value);

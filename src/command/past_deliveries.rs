@@ -3,10 +3,7 @@
 use std::{sync::mpsc, thread, time::Duration};
 
 use gaunt_schema::{Delivery, ScrapeTarget, UnixMs};
-use gaunt_series::{QueryError, SeriesOptions, SeriesReader, SeriesWindow};
-
-/// The time that is read at once: of 10,000 GPUs it is some hundred megabytes.
-const SLICE: Duration = Duration::from_mins(5);
+use gaunt_series::{QueryError, SeriesOptions, SeriesReader, SeriesWindow, SpanSlices};
 
 /// Slices that are read ahead.
 const AHEAD: usize = 1;
@@ -113,21 +110,24 @@ async fn send_slices(
     let series = SeriesOptions { max_samples: MAX_SLICE_SAMPLES, ..options.series.clone() };
     let mut reader = SeriesReader::open(&series).await?.with_remote_read();
     reader.discover_names(options.from, options.until).await?;
-    let (mut from, mut empty, mut has_pages) = (options.from, None, false);
-    while from < options.until {
-        let until = (from + SLICE).min(options.until);
+    let mut parts = SpanSlices::new(options.from, options.until);
+    let (mut empty, mut has_pages) = (None, false);
+    while let Some((from, until)) = parts.next_slice() {
+        let mut samples = 0;
         match reader.read_window(from, until).await {
             Ok(window) if window.batches.is_empty() => {}
             Ok(window) => {
                 has_pages = true;
+                samples = window.load.samples;
                 if slices.send(Ok(window)).is_err() {
                     return Ok(());
                 }
             }
             Err(error @ QueryError::NoScrapes { .. }) => empty = Some(error),
+            Err(QueryError::OverBudget { .. }) if parts.shorten() => continue,
             Err(error) => return Err(error),
         }
-        from = until;
+        parts.advance(samples);
     }
     match (has_pages, empty) {
         (true, _) => Ok(()),

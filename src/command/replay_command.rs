@@ -1,20 +1,32 @@
 //! `gaunt replay`: delivers a recording again, at its original pace, to an ordinary engine.
 
-use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
+use std::{
+    env, fs,
+    os::unix::fs::DirBuilderExt as _,
+    path::PathBuf,
+    process::{self, ExitCode},
+    thread,
+    time::Duration,
+};
 
+use anyhow::Context as _;
 use gaunt_schema::{Delivery, SanitizedText, UnixMs};
 
 use super::{
-    console_command::has_terminal, engine_preamble, progress_line::ProgressLine,
-    recording_health::report_recording_health, replay_instants::ReplayInstants, snapshot_command,
+    PastOptions, console_command::has_terminal, engine_preamble, progress_line::ProgressLine,
+    record_command, recording_health::report_recording_health, replay_instants::ReplayInstants,
+    snapshot_command,
 };
 use crate::answer_source::AnswerSource;
 use gaunt_api::Question;
 use gaunt_console::ReplayControl;
 use gaunt_engine::{
     Engine,
-    record::{RecordError, RecordedDeliveries, Recording},
+    record::{RecordError, RecordOptions, RecordedDeliveries, Recording},
 };
+
+/// The largest temporary recording, as for `record` unless set otherwise; the oldest part of a longer one is left out.
+const MAX_TEMPORARY: u64 = 4 << 30;
 
 /// This much time before the requested position is simulated first: judgements need history, and so do graphs.
 const BEFORE: Duration = Duration::from_mins(15);
@@ -22,15 +34,56 @@ const BEFORE: Duration = Duration::from_mins(15);
 /// A replay that seeks may pass many instants in a second: the screen is updated at this interval.
 const SHOWN: Duration = Duration::from_millis(200);
 
+/// What is replayed.
+#[derive(Clone, Debug)]
+pub enum ReplaySource {
+    /// The directory of a recording.
+    Folder(PathBuf),
+    /// A span of the past of a Prometheus.
+    Prometheus(Box<PastOptions>),
+}
+
 /// Recording, speed and position.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
-    /// Directory of the recording.
-    pub from: PathBuf,
+    /// What is replayed.
+    pub from: ReplaySource,
     /// Speed factor.
     pub speed: f64,
     /// Start position after the beginning.
     pub seek: Option<Duration>,
+}
+
+/// A recording that is deleted with this value.
+struct TemporaryRecording(PathBuf);
+
+impl Drop for TemporaryRecording {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            tracing::warn!(folder = %self.0.display(), %error, "cannot delete the temporary recording");
+        }
+    }
+}
+
+impl TemporaryRecording {
+    /// Reads a span of a server's past.
+    async fn read_past(past: PastOptions) -> anyhow::Result<Self> {
+        let (id, now) = (process::id(), gaunt_engine::monotonic_clock()());
+        let folder = env::temp_dir().join(format!("gaunt-replay-{id}-{}", now.0));
+        let created = fs::DirBuilder::new().mode(0o700).create(&folder);
+        created.with_context(|| {
+            format!("cannot create {}; set TMPDIR to a folder with free space", folder.display())
+        })?;
+        let recording = Self(folder);
+        let options = RecordOptions {
+            folder: recording.0.clone(),
+            max_size: MAX_TEMPORARY,
+            max_age: Duration::MAX,
+            period: Duration::ZERO,
+        };
+        record_command::record_past(past, options).await?;
+        Ok(recording)
+    }
 }
 
 /// Shows the recording in the console; without a terminal prints one snapshot of its end.
@@ -39,7 +92,14 @@ pub async fn run(
     engine_options: gaunt_engine::EngineOptions,
     console: gaunt_console::ConsoleOptions,
 ) -> anyhow::Result<ExitCode> {
-    let recording = Recording::open_folder(&replay.from)?;
+    let (folder, _temporary) = match replay.from {
+        ReplaySource::Folder(folder) => (folder, None),
+        ReplaySource::Prometheus(past) => {
+            let temporary = TemporaryRecording::read_past(*past).await?;
+            (temporary.0.clone(), Some(temporary))
+        }
+    };
+    let recording = Recording::open_folder(&folder)?;
     let (first, last) = recording.time_span();
     let start = first + replay.seek.unwrap_or_default();
     if start > last {

@@ -65,6 +65,8 @@ pub(crate) struct ConsoleState {
     pub(crate) clusters: Vec<SanitizedText>,
     /// The instant of the past that is shown; none for the present.
     pub(crate) past_instant: Option<UnixMs>,
+    /// When that instant was asked for, by the console's clock; none once its overview has arrived.
+    pub(crate) instant_asked: Option<UnixMs>,
     /// What happened in the last minutes, oldest first, as of the newest present that was shown.
     pub(crate) marks: Vec<TimeMark>,
     /// The oldest instant of the history, as the source reported it last.
@@ -363,6 +365,7 @@ impl ConsoleState {
             source: source.map(SanitizedText::new),
             clusters: Vec::new(),
             past_instant: None,
+            instant_asked: None,
             marks: Vec::new(),
             history_start: None,
             last_present: None,

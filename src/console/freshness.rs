@@ -34,5 +34,5 @@ pub(crate) fn has_aging_text(state: &ConsoleState) -> bool {
     let fresh = matches!(state.source_status, SourceStatus::Fresh(at) if state.now.duration_since(at) < state.late_threshold());
     let shown = view_of(&state.screen);
     let waits = shown.shown_at(state).is_none() || shown.failed_question(state).is_some();
-    !fresh || waits || stale_age(state).is_some()
+    !fresh || waits || state.instant_asked.is_some() || stale_age(state).is_some()
 }

@@ -149,7 +149,7 @@ impl View<'_> {
             let is_read = self.standing(target) == TargetHealth::Live;
             counted.count(&target.target.address, is_read);
             if !is_read {
-                problem = problem.or_else(|| target_problem(target));
+                problem = problem.or_else(|| target_problem(self.cluster, target));
             }
         }
         let Some(check) = counted.into_check(CoverageKind::Targets) else {

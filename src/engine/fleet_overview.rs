@@ -195,7 +195,9 @@ impl View<'_> {
         let recording =
             self.cluster.recording_status().and_then(|recording| recording.trouble.clone());
         let sources = self.source_troubles();
-        let targets = self.cluster.tracked_targets().iter().filter_map(gaunt_judge::target_problem);
+        let targets = self.cluster.tracked_targets().iter();
+        let targets =
+            targets.filter_map(|target| gaunt_judge::target_problem(self.cluster, target));
         let unlisted = self.unlisted_findings_message();
         let all = recording.into_iter().chain(unlisted).chain(sources).chain(targets);
         all.take(MAX_TROUBLE).collect()
@@ -276,7 +278,7 @@ impl View<'_> {
 
 #[cfg(test)]
 mod tests {
-    use gaunt_schema::{Delivery, Entity, Severity, TargetSource, UnixMs};
+    use gaunt_schema::{Delivery, Entity, ScrapeTarget, Severity, TargetId, TargetSource, UnixMs};
 
     use super::*;
     use gaunt_api::{JobOwner, samples::idle_finding};
@@ -318,9 +320,26 @@ mod tests {
             load: Some(load),
         };
         let listed = TargetSource { name: "--targets".into(), load: None, ..queried.clone() };
+        let target = |id: u32, origin: &SanitizedText| ScrapeTarget {
+            id: TargetId(id),
+            address: format!("10.0.0.{id}:9400").into(),
+            node: None,
+            origin: origin.clone(),
+        };
+        let targets = vec![target(1, &listed.name), target(2, &queried.name)];
+        engine.ingest_delivery(Delivery::Targets(targets));
         engine.ingest_delivery(Delivery::Sources(vec![listed, queried]));
-        engine.run_tick(UnixMs(1_000));
-        let notes = &engine.view().build_overview().source_notes;
+        for second in 1..=6 {
+            engine.run_tick(UnixMs(second * 1_000));
+        }
+        let overview = engine.view().build_overview();
+        let (notes, trouble) = (&overview.source_notes, &overview.trouble);
+        // What gaunt did not scrape in time is its own lateness, and what the server did not is the server's.
+        assert!(trouble[0].contains("gaunt itself is late"), "{trouble:?}");
+        assert!(
+            trouble[1].contains("http://prometheus:9090 has no scrape of it in time. Check that"),
+            "{trouble:?}"
+        );
         assert_eq!(notes.len(), 1);
         assert_eq!(
             notes[0].as_str(),

@@ -114,7 +114,7 @@ impl<'a> View<'a> {
             last_attempt: target.last_attempt,
             last_success: target.last_success,
             failure: target.failure.clone(),
-            message: gaunt_judge::target_problem(target),
+            message: gaunt_judge::target_problem(self.cluster, target),
             duration_ms: target.duration_ms,
             samples: target.samples,
             bytes: target.bytes,

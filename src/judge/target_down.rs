@@ -93,7 +93,7 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Nod
         let failed = EvidenceRow::FailedScrapes
             .to_evidence(failures, limit)
             .with_name(address)
-            .with_note(failure_reason(target));
+            .with_note(failure_reason(cluster, target));
         let dropped = target.dropped_lately().map(|results| {
             EvidenceRow::DiscardedResults.to_evidence(Some(results as f64), None).with_name(address)
         });
@@ -111,8 +111,8 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Nod
         since,
         confidence: CERTAIN,
         victims: if is_silent { jobs.iter().map(victim).collect() } else { Vec::new() },
-        summary: render_summary(name, targets, since, is_silent),
-        next: targets.first().map(|target| next_step(target)).unwrap_or_default(),
+        summary: render_summary(cluster, (name, targets), since, is_silent),
+        next: targets.first().map(|target| next_step(cluster, target)).unwrap_or_default(),
         evidence: evidence.collect(),
         ..Finding::new(FindingKind::TargetDown, severity, Entity::new_node(name))
     };
@@ -120,17 +120,18 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Nod
 }
 
 fn render_summary(
-    name: &SanitizedText,
-    targets: &[&TrackedTarget],
+    cluster: &Cluster,
+    (name, targets): (&SanitizedText, &[&TrackedTarget]),
     since: UnixMs,
     is_silent: bool,
 ) -> String {
     let since = format_time_of_day(since);
     let what = match targets {
-        [only] => format!("{}: {}", only.target.address, failure_reason(only)),
+        [only] => format!("{}: {}", only.target.address, failure_reason(cluster, only)),
         [first, ..] => {
-            let all = format_count(targets.len(), "target");
-            format!("{all} fail, first {}: {}", first.target.address, failure_reason(first))
+            let (all, why) =
+                (format_count(targets.len(), "target"), failure_reason(cluster, first));
+            format!("{all} fail, first {}: {why}", first.target.address)
         }
         [] => String::new(),
     };
@@ -154,20 +155,28 @@ fn reported_node(judge: &JudgeState, cluster: &Cluster, target: &TrackedTarget) 
 }
 
 /// Describes in a few words why a target fails.
-fn failure_reason(target: &TrackedTarget) -> String {
-    match &target.failure {
-        Some(failure) => failure.to_string(),
-        None => "no scrape was attempted in time".to_owned(),
+fn failure_reason(cluster: &Cluster, target: &TrackedTarget) -> String {
+    match (&target.failure, read_from(cluster, target)) {
+        (Some(failure), _) => failure.to_string(),
+        (None, Some(server)) => format!("{server} has no scrape of it in time"),
+        (None, None) => "no scrape was attempted in time".to_owned(),
     }
 }
 
+/// The server whose scrapes of a target are read, or the sender of them; none if gaunt scrapes it.
+fn read_from<'a>(cluster: &'a Cluster, target: &TrackedTarget) -> Option<&'a SanitizedText> {
+    let mut sources = cluster.target_sources().iter();
+    let found = sources.find(|source| source.name == target.target.origin && source.load.is_some());
+    found.map(|source| &source.name)
+}
+
 /// Returns one sentence for a target that is not read, with the next step; none if it is read.
-pub fn target_problem(target: &TrackedTarget) -> Option<SanitizedText> {
+pub fn target_problem(cluster: &Cluster, target: &TrackedTarget) -> Option<SanitizedText> {
     if target.health != TargetHealth::Down {
         return target.flag.clone().or_else(|| dropped(target));
     }
-    let (address, reason) = (&target.target.address, failure_reason(target));
-    Some(SanitizedText::new(&format!("{address}: {reason}. {}", next_step(target))))
+    let (address, reason) = (&target.target.address, failure_reason(cluster, target));
+    Some(SanitizedText::new(&format!("{address}: {reason}. {}", next_step(cluster, target))))
 }
 
 /// Describes a target that is read but whose late results were discarded lately; none if there were none.
@@ -182,7 +191,7 @@ fn dropped(target: &TrackedTarget) -> Option<SanitizedText> {
 }
 
 /// Returns the next step for a failed target.
-pub fn next_step(target: &TrackedTarget) -> String {
+fn next_step(cluster: &Cluster, target: &TrackedTarget) -> String {
     let address = &target.target.address;
     let url = if address.contains("://") {
         address.to_string()
@@ -224,6 +233,10 @@ pub fn next_step(target: &TrackedTarget) -> String {
             ScrapeFailure::Skipped | ScrapeFailure::OwnLateness(_) | ScrapeFailure::Resting(_),
         )
         | None => {
+            if read_from(cluster, target).is_some() {
+                return "Check that the Prometheus which scrapes it runs, is not overloaded and still has it as a target."
+                    .to_owned();
+            }
             "gaunt itself is late: give it more CPU, or a longer `[gather] period`.".to_owned()
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use gaunt_scrape::ServerAccess;
 
+mod known_series;
 mod page_assembly;
 mod query_answer;
 mod query_client;
@@ -20,6 +21,7 @@ mod series_feed;
 mod series_pages;
 mod series_reader;
 mod series_targets;
+mod span_slices;
 mod stored_series;
 #[cfg(test)]
 mod tests;
@@ -32,6 +34,7 @@ pub use selector::match_instances;
 pub use series_clock::SeriesClock;
 pub use series_feed::{REFRESH, SeriesReaderHandle, feed_lag, spawn_reading};
 pub use series_reader::{SeriesReader, SeriesWindow, WindowLoad};
+pub use span_slices::SpanSlices;
 pub use stored_series::{StoredHistory, StoredSample, StoredSeries, StoredSteps};
 pub use write_receiver::{RECEIVE_LAG, ReceiveRefusal, ReceiveStatus, WriteReceiver};
 

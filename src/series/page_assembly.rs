@@ -14,6 +14,7 @@ use gaunt_store::{ReceivedRequest, ReceivedSeries};
 use hashbrown::HashMap;
 
 use crate::{
+    known_series::{KnownSeries, SeriesKey},
     query_answer::AnsweredLabels,
     read_names::is_read_name,
     received_page::{PageSample, TargetAssembly},
@@ -51,9 +52,6 @@ pub struct ReceivedSamples {
     pub over_limit: u64,
 }
 
-/// Two hashes of the labels of a series by different seeds: that two series share both is excluded in practice.
-type SeriesKey = (u64, u64);
-
 /// What a series is.
 #[derive(Clone, Copy, Debug)]
 enum SeriesSlot {
@@ -68,7 +66,7 @@ pub(crate) struct PageAssembly {
     targets: SeriesTargets,
     cache: TemplateCache,
     assemblies: HashMap<u32, TargetAssembly<SeriesKey>, RandomState>,
-    series: HashMap<SeriesKey, SeriesSlot, RandomState>,
+    series: KnownSeries<SeriesSlot>,
     hashers: (RandomState, RandomState),
     /// Whole pages that wait for their instants.
     ready: std::collections::BTreeMap<(UnixMs, TargetId), Batch>,
@@ -87,7 +85,7 @@ impl PageAssembly {
             targets: SeriesTargets::default(),
             cache: TemplateCache::default(),
             assemblies: HashMap::default(),
-            series: HashMap::default(),
+            series: KnownSeries::default(),
             hashers: (RandomState::default(), RandomState::default()),
             ready: std::collections::BTreeMap::new(),
             touched: Vec::new(),
@@ -110,14 +108,19 @@ impl PageAssembly {
 
     /// Adds the samples of a request that arrived at `now`.
     pub(crate) fn add_request(&mut self, request: &ReceivedRequest<'_>, now: UnixMs) {
+        // Series of one name follow each other.
+        let mut checked: (&[u8], bool) = (b"", false);
         for series in &request.series {
             let count = request.samples_of(series).len() as u64;
-            if !is_received_name(series.name) {
+            if checked.0 != series.name {
+                checked = (series.name, is_received_name(series.name));
+            }
+            if !checked.1 {
                 self.samples.unknown += count;
                 continue;
             }
             let key = self.hash_series(series);
-            let slot = self.series.get(&key).copied().or_else(|| {
+            let slot = self.series.find(key).or_else(|| {
                 let newest = request.samples_of(series).map(|(at, _)| at).max().unwrap_or(now);
                 self.add_series(series, key, newest.min(now), count)
             });
@@ -250,7 +253,7 @@ impl PageAssembly {
             self.ready.insert((page.at, TargetId(id)), batch);
         }
         for key in assembly.drop_unused_lines(target.delivered) {
-            self.series.remove(&key);
+            self.series.remove(key);
         }
     }
 
@@ -276,7 +279,7 @@ impl PageAssembly {
             .filter_map(|id| self.assemblies.remove(id))
             .flat_map(TargetAssembly::into_keys)
         {
-            self.series.remove(&key);
+            self.series.remove(key);
         }
     }
 

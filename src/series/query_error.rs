@@ -156,7 +156,7 @@ pub enum QueryError {
     },
     /// No series of a known name.
     #[error(
-        "{url} has no series that gaunt reads{selector}, out of {names} names such as DCGM_FI_DEV_GPU_UTIL, \
+        "{url} has no series that gaunt reads{selector}: none of {names} names such as DCGM_FI_DEV_GPU_UTIL, \
          node_uname_info and gaunt_gpu_info; `gaunt metrics --dialects` lists them. Check --match, the tenant and the time"
     )]
     NoSeries {

@@ -202,21 +202,18 @@ impl StoredSeries {
         })
     }
 
-    /// The sums of the samples of a metric in the `span` up to `until`, by these labels, and `consume` is called with each. Of a
-    /// pair of writers the greater sum counts: that of the one that saw more.
-    pub async fn read_sums(
+    /// The sums of a metric that is written at each full hour over the hours that end in the `span` up to `until`, by these
+    /// labels, and `consume` is called with each. Of several samples of one hour the greatest counts: that of the writer that
+    /// saw more, and once where the store has copies.
+    pub async fn sum_hours(
         &mut self,
         name: &str,
         labels: &[&str],
         (until, span): (UnixMs, Duration),
         mut consume: impl FnMut(&StoredSample<'_>),
     ) -> Result<(), QueryError> {
-        let selector = select_names(&[name], &[], &self.matchers);
-        let expression = format!(
-            "max by ({}) (sum_over_time({selector}[{}ms]))",
-            labels.join(","),
-            range_ms(span)
-        );
+        let hour = format!("max by ({}) ({})", labels.join(","), self.at_full_hour(name));
+        let expression = format!("sum_over_time(({hour})[{}ms:1h])", range_ms(span));
         let consume = |matrix: AnsweredMatrix<'_>| {
             for series in &matrix.result {
                 let value = series.values.last().and_then(|(_, value)| value.0.parse().ok());
@@ -233,16 +230,21 @@ impl StoredSeries {
         name: &str,
         (until, span): (UnixMs, Duration),
     ) -> Result<u64, QueryError> {
-        let selector = select_names(&[name], &[], &self.matchers);
-        // Without a range of its own VictoriaMetrics would repeat a sample where the next one is missing.
-        let present = format!("count(last_over_time({selector}[1m]))");
-        let expression = format!("count_over_time({present}[{}ms:1h])", range_ms(span));
+        let present = format!("count({})", self.at_full_hour(name));
+        let expression = format!("count_over_time(({present})[{}ms:1h])", range_ms(span));
         let count = |matrix: AnsweredMatrix<'_>| {
             let values = matrix.result.iter().flat_map(|series| &series.values);
             let counts = values.filter_map(|(_, value)| value.0.parse::<f64>().ok());
             counts.fold(0.0, f64::max) as u64
         };
         self.client.query_range(&expression, (until, until), ONE_STEP, count).await
+    }
+
+    /// The expression that has at a full hour what was written about it, some steps later if the first ones were missed. Without
+    /// a range of its own VictoriaMetrics would repeat a sample where the next one is missing.
+    fn at_full_hour(&self, name: &str) -> String {
+        let selector = select_names(&[name], &[], &self.matchers);
+        format!("max_over_time({selector}[10m] offset -5m)")
     }
 
     /// The names of the nodes with verdicts from `from` to `until`, sorted.

@@ -182,7 +182,7 @@ async fn empty_results_say_what_was_looked_for() {
     let matched = |options: &mut SeriesOptions| options.selector = "cluster=\"x\"".to_owned();
     let error = read_with(matched, none).await.unwrap_err().to_string();
     assert!(
-        error.contains("has no series that gaunt reads with cluster=\"x\", out of "),
+        error.contains("has no series that gaunt reads with cluster=\"x\": none of "),
         "{error}"
     );
     assert!(error.contains("DCGM_FI_DEV_GPU_UTIL") && error.contains("Check --match"), "{error}");

@@ -154,6 +154,9 @@ impl<'a> ReceivedSeries<'a> {
 }
 
 fn read_label(body: &[u8], span: Range<usize>) -> Result<(&[u8], &[u8]), ReceivedRequestError> {
+    if let Some(label) = read_short_label(&body[span.clone()]) {
+        return Ok(label);
+    }
     let mut fields = FieldReader { body, at: span.start, end: span.end };
     let (mut name, mut value): (&[u8], &[u8]) = (&[], &[]);
     while let Some(field) = fields.next_field()? {
@@ -165,6 +168,16 @@ fn read_label(body: &[u8], span: Range<usize>) -> Result<(&[u8], &[u8]), Receive
         }
     }
     Ok((name, value))
+}
+
+/// Reads a label in the form that all senders use: name, then value, both shorter than 128 bytes. Most of a body is such labels.
+fn read_short_label(label: &[u8]) -> Option<(&[u8], &[u8])> {
+    const SHORT: u8 = 0x80;
+    let [FIELD_1, name_length, rest @ ..] = label else { return None };
+    let (name, rest) = rest.split_at_checked(usize::from(*name_length))?;
+    let [FIELD_2, value_length, value @ ..] = rest else { return None };
+    let is_short = *name_length < SHORT && *value_length < SHORT;
+    (is_short && value.len() == usize::from(*value_length)).then_some((name, value))
 }
 
 /// Reads a sample; fields that are zero may be absent.
@@ -240,6 +253,11 @@ impl FieldReader<'_> {
     }
 
     fn read_varint(&mut self) -> Result<u64, ReceivedRequestError> {
+        // Nearly all are tags and short lengths.
+        if let Some(byte) = self.body[self.at..self.end].first().filter(|byte| **byte < 0x80) {
+            self.at += 1;
+            return Ok(u64::from(*byte));
+        }
         let mut value = 0;
         for shift in (0..64).step_by(7) {
             let [byte] = self.read_bytes()?;
@@ -284,6 +302,23 @@ mod tests {
         let samples: Vec<_> = request.samples_of(first).collect();
         assert_eq!(samples, [(UnixMs(1_700_000_000_123), Some(1.5)), (UnixMs(-1), None)]);
         assert_eq!(request.samples_of(second).len(), 0);
+    }
+
+    #[test]
+    fn labels_of_every_length_and_order_are_read() {
+        for length in [1, 127, 128, 300] {
+            let text = "x".repeat(length);
+            let body = encode_one(&mut [("__name__", "up"), ("a", &text), (&text, "b")], &[(5, 1)]);
+            let request = ReceivedRequest::parse(&body).unwrap();
+            let labels: Vec<_> = request.series[0].labels().collect();
+            for label in [("a", text.as_str()), (&text, "b"), ("__name__", "up")] {
+                assert!(labels.contains(&label), "{length}: {labels:?}");
+            }
+        }
+        // The value before the name, and a field that is not known.
+        let body = [0x0a, 11, 0x0a, 9, 0x12, 1, b'v', 0x0a, 1, b'n', 0x1a, 1, 9];
+        let request = ReceivedRequest::parse(&body).unwrap();
+        assert_eq!(request.series[0].labels().collect::<Vec<_>>(), [("n", "v")]);
     }
 
     #[test]

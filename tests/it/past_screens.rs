@@ -2,6 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
+use std::{
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
 use serde_json::Value;
 
 use crate::{
@@ -9,8 +14,11 @@ use crate::{
     prometheus_past::{
         HALLS, PastServer, SECONDS, Sample, start_prometheus, start_victoria_metrics,
     },
-    test_process::{TestProcess, get, wait_for},
+    test_process::{TestProcess, get, run_gaunt, wait_for},
 };
+
+/// Milliseconds of an hour.
+const HOUR_MS: i64 = 3_600_000;
 
 #[test]
 fn screens_of_last_year_are_replayed_with_explanations() {
@@ -140,18 +148,93 @@ fn check_stored_network(ask: &dyn Fn(&str, i64) -> (u16, Value), last: i64) {
     assert_eq!([0, 1, 2, 3].map(word), ["gpu2", "mlx5_3", "down", "port_down"], "{ports}");
 }
 
-/// Asks an aggregator, which has verdicts of the past in this store, about a time of which it has nothing itself.
-fn check_stored_verdicts(server: PastServer) {
-    let folder = tempfile::tempdir().unwrap();
-    let settings = folder.path().join("gaunt.toml");
+/// Hours with usage, relative to the present one: 90 days are 2,160 hours, of which the first here is no part. They are as many
+/// if another hour begins meanwhile.
+const USED_HOURS: [i64; 7] = [-2_161, -2_159, -2_158, -1_000, -1, 0, 1];
+
+/// The usage of some hours in the last 90 days, as a pair of aggregators writes it.
+fn stored_usage() -> Vec<Sample> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
+    let mut samples = Vec::new();
+    for hour in USED_HOURS {
+        let at = (now / HOUR_MS + hour) * HOUR_MS;
+        let mut add = |name: &str, labels: &str, value: f64| {
+            samples.push((format!("{name}{{job=\"gaunt\",{labels}}}"), at, value.to_string()));
+        };
+        let starved =
+            "exported_job=\"8812\",user=\"sam\",state=\"data_starved\",cause=\"data_starved\"";
+        let computing = "exported_job=\"8812\",user=\"sam\",state=\"computing\"";
+        // The second writer saw the last half of each hour, and one of them alone; another cluster is not asked for.
+        let alone = hour == -1;
+        for (writer, share) in [
+            ("cluster=\"hall-7\"", f64::from(u8::from(!alone))),
+            ("cluster=\"hall-7\",replica=\"b\"", if alone { 1.0 } else { 0.5 }),
+            ("cluster=\"hall-8\"", 100.0),
+        ] {
+            for (labels, hours, lost) in [(computing, 6.0, 0.0), (starved, 2.0, 1.5)] {
+                let labels = format!("{writer},{labels}");
+                add("gaunt_job_gpu_hours", &labels, share * hours);
+                add("gaunt_job_energy_joules", &labels, share * hours * 3.6e6);
+                if lost > 0.0 {
+                    add("gaunt_job_lost_gpu_hours", &labels, share * lost);
+                }
+            }
+        }
+        if hour == -1_000 {
+            let labels = "cluster=\"hall-7\",exported_job=\"7001\",user=\"mira\",state=\"idle_allocated\",cause=\"idle\"";
+            add("gaunt_job_gpu_hours", labels, 8.0);
+            add("gaunt_job_lost_gpu_hours", labels, 8.0);
+        }
+    }
+    samples.sort_unstable();
+    samples
+}
+
+/// The report of 90 days: five hours of job 8812 are in it, and one of a job that ended long ago, whose energy nobody knows.
+fn check_report_of_months(gaunt: &str) {
+    let report = |form: &str| {
+        let args = ["report", "--aggregator", gaunt, "--last", "90d", "--price", "2.50"];
+        let output = run_gaunt(&[&args[..], &["--format", form]].concat());
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(!text.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        text
+    };
+    let json: Value = serde_json::from_str(&report("json")).unwrap();
+    let total = &json["total"];
+    let sums = ["gpu_hours", "lost_gpu_hours", "energy_kwh", "cost"].map(|of| total[of].as_f64());
+    assert_eq!(sums, [48.0, 15.5, 40.0, 120.0].map(Some), "{json}");
+    assert_eq!(json["watched_seconds"], 18_000.0, "an hour without samples was not observed");
+    let sum_of = |part: &str, of: &str| -> (f64, f64) {
+        let sums = json[part].as_array().unwrap();
+        let sum = sums.iter().find(|sum| sum["of"] == of).unwrap_or_else(|| panic!("{of}: {json}"));
+        (sum["gpu_hours"].as_f64().unwrap(), sum["lost_gpu_hours"].as_f64().unwrap())
+    };
+    assert_eq!(sum_of("by_user", "sam"), (40.0, 7.5));
+    assert_eq!(sum_of("by_job", "7001"), (8.0, 8.0));
+    assert_eq!(sum_of("by_cause", "idle"), (8.0, 8.0));
+    assert_eq!(sum_of("by_state", "computing"), (30.0, 0.0));
+    let text = report("text");
+    assert!(text.contains("hall-7") && text.contains("5h00 observed"), "{text}");
+}
+
+/// Starts the aggregator of the cluster whose verdicts are in this store.
+fn start_beside_store(folder: &Path, server: &PastServer) -> TestProcess {
+    let settings = folder.join("gaunt.toml");
     let text = format!(
         "[cluster]\nname = \"hall-7\"\n[gather]\ntargets = [\"127.0.0.1:1\"]\n[store]\nurl = \"{}/api/v1/write\"\n",
         server.url
     );
     std::fs::write(&settings, text).unwrap();
-    let aggregator = TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()]);
+    TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()])
+}
+
+/// Asks an aggregator, which has verdicts of the past in this store, about a time of which it has nothing itself.
+fn check_stored_verdicts(server: PastServer) {
+    let folder = tempfile::tempdir().unwrap();
+    let aggregator = start_beside_store(folder.path(), &server);
     let gaunt = aggregator.served_address();
     wait_for("the aggregator", || get(&gaunt, "/readyz").filter(|(status, _)| *status == 200));
+    check_report_of_months(&gaunt);
     let ask = |path: &str, at: i64| -> (u16, Value) {
         let (status, body) = get(&gaunt, &format!("/api/gaunt/v1/{path}at={at}")).unwrap();
         (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
@@ -218,7 +301,8 @@ fn check_stored_verdicts(server: PastServer) {
 
 #[test]
 fn verdicts_of_a_store_answer_about_its_past() {
-    let samples = stored_verdicts();
+    let mut samples = stored_verdicts();
+    samples.extend(stored_usage());
     check_stored_verdicts(start_prometheus(&samples));
     check_stored_verdicts(start_victoria_metrics(&samples));
 }

@@ -1,8 +1,8 @@
 //! Sums of a report: in total, and by state, cause, job, user and GPU model.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use gaunt_schema::{GpuState, SanitizedText, UnixMs, natural_order};
+use gaunt_schema::{GpuState, SanitizedText, UnixMs, natural_order, time::format_duration};
 use serde::Serialize;
 
 use super::GpuPrices;
@@ -96,6 +96,12 @@ pub struct CostReportRow {
 }
 
 impl CostReport {
+    /// The observed time for people: `59s`, `15m`, `89d23h`.
+    pub(super) fn format_watched(&self) -> String {
+        let watched = Duration::try_from_secs_f64(self.watched_seconds.round());
+        format_duration(watched.unwrap_or_default())
+    }
+
     /// Computes the report of this usage.
     pub fn of(usage: &UsageReport, prices: &GpuPrices, co2_kg_per_kwh: Option<f64>) -> Self {
         let rows: Vec<CostReportRow> =

@@ -33,10 +33,10 @@ pub(super) fn render_html(report: &CostReport) -> String {
     let cluster = if report.cluster.is_empty() { "the cluster" } else { report.cluster.as_str() };
     let title = format!("GPU time of {cluster}");
     let mut body = format!(
-        "<h1>{}</h1>\n<p>{}, {:.0} s observed</p>\n",
+        "<h1>{}</h1>\n<p>{}, {} observed</p>\n",
         escape_html(&title),
         escape_html(&format_span(report.from, report.until)),
-        report.watched_seconds
+        report.format_watched()
     );
     if report.rows.is_empty() {
         body.push_str(if report.watched_seconds > 0.0 {

@@ -18,9 +18,9 @@ pub(super) fn render_text(report: &CostReport) -> String {
     push_line(
         &mut page,
         format_args!(
-            "gaunt report  {cluster} · {} · {:.0} s observed",
+            "gaunt report  {cluster} · {} · {} observed",
             format_span(report.from, report.until),
-            report.watched_seconds
+            report.format_watched()
         ),
     );
     if report.rows.is_empty() {

@@ -229,6 +229,25 @@ fn steps_back_stop_at_the_oldest_frame() {
 }
 
 #[test]
+fn past_that_cannot_be_read_is_never_shown_as_the_present_rows() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.press_keys(&[KeyPress::Char(':')]);
+    console.type_text("at -7d");
+    console.press_keys(&[KeyPress::Enter]);
+    let question = console.screen_questions().remove(0);
+    let later = UnixMs(console.state.now.0 + 1_000);
+    apply_action(&mut console.state, ConsoleAction::Tick(later));
+    let line = console.draw(80, 24)[22].clone();
+    assert!(line.contains("loading; rows are of 12:03:41Z"), "{line}");
+    let why = "the past cannot be read: http://prometheus:9090 has no series that gaunt reads";
+    let refusal = Refusal::BadParameter { parameter: "at".into(), why: why.into() };
+    console.answer_question(question, Answer::Refused(refusal));
+    assert_eq!(console.state.past_instant, None);
+    let screen = console.draw(80, 24).join(" ");
+    assert!(screen.contains("the past cannot be read"), "{screen}");
+}
+
+#[test]
 fn replay_seeks_back_and_forward_by_its_own_clock() {
     let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
     let after = |seconds: i64| UnixMs(AT.0 + seconds * 1_000);

@@ -1,7 +1,9 @@
 //! Status line: result of the last operation, connection errors, and the shown instant of the past. It is always
 //! present and mostly empty; a long message also covers the lines above it.
 
-use gaunt_schema::SanitizedText;
+use std::time::Duration;
+
+use gaunt_schema::{SanitizedText, UnixMs};
 use ratatui::text::{Line, Span};
 
 use crate::{
@@ -13,6 +15,9 @@ use crate::{
 
 /// Maximum lines of a message.
 const LINES: usize = 4;
+
+/// How long an instant of the past may load before that is said.
+const LOADING: Duration = Duration::from_secs(1);
 
 /// Returns the most important message, whole where it fits into a few lines; none if there is no message.
 pub(super) fn render_status(
@@ -138,9 +143,14 @@ fn render_past_time(state: &ConsoleState) -> Option<(String, StyleRole)> {
     });
     let mark = state.marks.iter().find(|mark| mark.at == then);
     let mark = mark.map_or_else(String::new, |mark| format!(": {}", mark.text));
-    let text = format!(
-        " ◀ past: {}{ago}{mark}   [ ]: mark   ( ): 10 s   {{ }}: 1 min   .: now",
-        display_text::format_time_of_day(then)
-    );
+    let at = display_text::format_time_of_day(then);
+    let is_loading = |asked: UnixMs| state.now.duration_since(asked) >= LOADING;
+    if state.instant_asked.is_some_and(is_loading) {
+        let shown = state.data.overview.as_deref().map(|overview| overview.at)?;
+        let shown = display_text::format_time_of_day(shown);
+        let text = format!(" ◀ past: {at}{ago}: loading; rows are of {shown}   .: now");
+        return Some((text, StyleRole::Waiting));
+    }
+    let text = format!(" ◀ past: {at}{ago}{mark}   [ ]: mark   ( ): 10 s   {{ }}: 1 min   .: now");
     Some((text, StyleRole::Starved))
 }

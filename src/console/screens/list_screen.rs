@@ -234,7 +234,8 @@ impl ScreenView for ListScreen {
     }
 }
 
-/// Lines about target sources and site files below the targets; the overview and the API have all of them.
+/// Texts about target sources and site files below the targets, in a quarter of the screen at most; the overview and the
+/// API have all of them.
 const SOURCE_TROUBLES: usize = 3;
 
 /// Draws what is wrong with target sources and site files at the bottom, then what a queried server is asked; returns
@@ -253,11 +254,15 @@ fn draw_source_troubles(
     let width = usize::from(area.width).saturating_sub(4);
     let lines: Vec<Line<'_>> = troubles
         .chain(notes)
-        .take(SOURCE_TROUBLES.min(usize::from(area.height) / 4))
-        .map(|(mark, role, text)| {
-            let text = format!(" {mark} {}", display_text::truncate_text(text, width));
-            Line::styled(text, theme.style_for(role))
+        .take(SOURCE_TROUBLES)
+        .flat_map(|(mark, role, text)| {
+            let wrapped = display_text::wrap_text(text, width).into_iter().enumerate();
+            wrapped.map(move |(number, part)| {
+                let mark = if number == 0 { mark } else { " " };
+                Line::styled(format!(" {mark} {part}"), theme.style_for(role))
+            })
         })
+        .take(usize::from(area.height) / 4)
         .collect();
     let height = lines.len() as u16;
     let below = Rect { y: area.bottom() - height, height, ..area };

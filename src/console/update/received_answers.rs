@@ -43,6 +43,12 @@ pub(super) fn handle_answer(
     if let Answer::Refused(refusal @ Refusal::NotKept { .. }) = &answer {
         return time_navigation::handle_missing_instant(state, refusal);
     }
+    if let Answer::Refused(refusal) = &answer
+        && question == Question::Overview
+        && at.is_some()
+    {
+        return time_navigation::return_to_present(state, refusal);
+    }
     store_answer(state, &question, answer)
 }
 
@@ -81,6 +87,7 @@ fn store_answer(state: &mut ConsoleState, question: &Question, answer: Answer) -
 
 fn store_overview(state: &mut ConsoleState, mut overview: Arc<Overview>) -> UpdateOutcome {
     state.record_overview_time(overview.at);
+    state.instant_asked = None;
     if let Some(groups) = missing_groups(&overview.findings, &overview.groups) {
         Arc::make_mut(&mut overview).groups = groups;
     }

@@ -106,6 +106,7 @@ pub(super) fn show_instant(state: &mut ConsoleState, then: Option<UnixMs>) -> Up
                 state.data.overview.as_deref().map(|overview| (state.now, overview.at));
         }
         state.past_instant = then;
+        state.instant_asked = then.map(|_| state.now);
         // Until the answer arrives, the shown data is of another instant: keep only the frame.
         let retained =
             LatestAnswers { overview: state.data.overview.take(), ..LatestAnswers::default() };
@@ -128,6 +129,12 @@ pub(super) fn handle_missing_instant(state: &mut ConsoleState, refusal: &Refusal
         state.history_start = Some(start);
         return show_history_start(state, start);
     }
+    return_to_present(state, refusal)
+}
+
+/// Handles an instant whose overview is refused: shows the present, and why. Rows of another instant would be shown as its own
+/// otherwise, and it would be asked for again and again.
+pub(super) fn return_to_present(state: &mut ConsoleState, refusal: &Refusal) -> UpdateOutcome {
     let outcome = show_instant(state, None);
     state.show_message(false, &refusal.to_string());
     outcome

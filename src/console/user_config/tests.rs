@@ -87,7 +87,7 @@ fn sample_file_has_no_fault() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/user.toml");
     let config = parse(&fs::read_to_string(path).unwrap());
     assert!(config.errors.is_empty(), "{:?}", config.errors);
-    assert_eq!((config.plugins.len(), config.contexts.len(), config.bindings.len()), (3, 2, 2));
+    assert_eq!((config.plugins.len(), config.contexts.len(), config.bindings.len()), (3, 3, 2));
 }
 
 #[test]

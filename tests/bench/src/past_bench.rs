@@ -170,6 +170,27 @@ fn measure_screen(runtime: &Runtime, server: &MetricsServer, now: UnixMs) -> any
     Ok(began.elapsed().as_secs_f64() * 1e3)
 }
 
+/// Seconds until the past of the small fleet is judged, and what that cost.
+fn measure_postmortem(
+    runtime: &Runtime,
+    (server, read_by): (&MetricsServer, ReadBy),
+    from: UnixMs,
+    until: UnixMs,
+) -> anyhow::Result<(f64, String)> {
+    let halls = "cluster=~\"hall-1|hall-2\"";
+    let (their_before, our_before) = (server.cpu()?, process_cpu_time());
+    let bytes_before = server.answered_bytes()?;
+    let (seconds, _) = judge_past(runtime, (server.options(), read_by), halls, from, until)?;
+    let (theirs, ours) =
+        (server.cpu()? - their_before, process_cpu_time().saturating_sub(our_before));
+    let megabytes = (server.answered_bytes()? - bytes_before) / 1e6;
+    let text = format!(
+        "in {seconds:.1} s, CPU {theirs:.1} s of theirs, {:.1} s of ours, {megabytes:.1} MB of answers",
+        ours.as_secs_f64()
+    );
+    Ok((seconds, text))
+}
+
 /// The findings of the nodes with faults, by the way on which their scrapes come.
 fn judge_each_way(
     runtime: &Runtime,
@@ -197,8 +218,9 @@ fn judge_each_way(
     ways.push(("asked of VictoriaMetrics", told));
     drop(victoria);
 
-    // A Prometheus forwards only what is newer than its start.
-    let later = PastFleet { shift: PERIOD * (WAYS_SCRAPES as u32 + 20), ..*fleet };
+    // A Prometheus forwards only what is newer than its start, and the bench has run for minutes.
+    let shift = unix_now().duration_since(now) + PERIOD * (WAYS_SCRAPES as u32 + 20);
+    let later = PastFleet { shift, ..*fleet };
     let start = |url: &str| MetricsServer::start_prometheus(Some(url));
     let told = judge_forwarded(runtime, &later, nodes, WAYS_SCRAPES, now + later.shift, start)?;
     let told = told.into_iter().map(|(id, (severity, at))| (id, (severity, at - later.shift)));
@@ -225,6 +247,13 @@ fn compare_ways(
     let mut is_same = findings.len() >= EXPECTED_FINDINGS;
     let names: Vec<&str> = ways.iter().map(|(name, _)| *name).collect();
     writeln!(out, "findings, severity, and seconds after the first fault: {}", names.join(", "))?;
+    writeln!(
+        out,
+        "  shown later by: asked each {:?} {:?}, sent {:?}",
+        gaunt_series::REFRESH,
+        gaunt_series::feed_lag(gaunt_series::REFRESH),
+        gaunt_series::RECEIVE_LAG
+    )?;
     for (id, cells) in &mut findings {
         let severity = ways.iter().find_map(|(_, told)| Some(told.get(*id)?.0));
         for (_, told) in ways {
@@ -286,6 +315,11 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out, "{:6.1} s  {text}", began.elapsed().as_secs_f64())?;
         Ok(out.flush()?)
     };
+    // First, while no server of this bench uses the caches.
+    let large = PastFleet { fields: FIELDS.len(), ..fleet };
+    let (cores, samples) = measure_receiving(&runtime, &large, sizes.received, now)?;
+    let received = sizes.received;
+    show(format!("{received} GPUs received: {samples} samples each {PERIOD:?}, {cores:.3} cores"))?;
     let server = fill_server(&fleet, &sizes, now)?;
     show(format!("{} GPUs with {ASKED_FIELDS} fields are in the server", sizes.asked))?;
     let (usual, full) = measure_refreshes(&runtime, &server, now)?;
@@ -303,22 +337,16 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     show(format!("CPU {their_cores:.3} cores of theirs, {our_cores:.3} of ours"))?;
     let screen_ms = measure_screen(&runtime, &server, now)?;
     show(format!("a node a week ago {screen_ms:.0} ms"))?;
-    let halls = "cluster=~\"hall-1|hall-2\"";
-    let (scrapes, judged) = (sizes.scrapes, sizes.judged);
     let mut postmortem_s = 0.0;
     // The last one is what a post-mortem does.
     for (name, read_by) in [("queries", ReadBy::Queries), ("remote read", ReadBy::RemoteRead)] {
-        let before = server.cpu()?;
-        (postmortem_s, _) = judge_past(&runtime, (server.options(), read_by), halls, from, now)?;
-        let theirs = server.cpu()? - before;
+        let text;
+        (postmortem_s, text) = measure_postmortem(&runtime, (&server, read_by), from, now)?;
         show(format!(
-            "{scrapes} scrapes of {judged} GPUs judged by {name} in {postmortem_s:.1} s, CPU {theirs:.1} s of theirs"
+            "{} scrapes of {} GPUs judged by {name} {text}",
+            sizes.scrapes, sizes.judged
         ))?;
     }
-    let large = PastFleet { fields: FIELDS.len(), ..fleet };
-    let (cores, samples) = measure_receiving(&runtime, &large, sizes.received, now)?;
-    let received = sizes.received;
-    show(format!("{received} GPUs received: {samples} samples each {PERIOD:?}, {cores:.3} cores"))?;
     let ways = judge_each_way(&runtime, &server, &fleet, now)?;
     show(format!("judged on {} ways", ways.len()))?;
 

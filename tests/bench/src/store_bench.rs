@@ -146,12 +146,12 @@ fn fill_step(step: &mut StoreStep, gpus: usize, number: i64) {
         }
         step.push_sample("gaunt_job_lost_gpus", &[("job", &name)], 0.5);
     }
-    push_fabric(step, gpus, number);
+    fill_fabric(step, gpus, number);
 }
 
 /// The network of a rail-optimised fabric: a leaf for 32 ports of one rail, with loads that change, and some ports that are
 /// not active.
-fn push_fabric(step: &mut StoreStep, gpus: usize, number: i64) {
+fn fill_fabric(step: &mut StoreStep, gpus: usize, number: i64) {
     const RAILS: usize = 8;
     const PORTS: usize = 32;
     const FLAGGED: usize = 1_000;
@@ -172,11 +172,21 @@ fn push_fabric(step: &mut StoreStep, gpus: usize, number: i64) {
     }
     for port in 0..(gpus / 100).min(FLAGGED) {
         let (node, device) = (format!("gpu{port:05}"), format!("mlx5_{}", port % RAILS));
-        let labels =
-            [("node", node.as_str()), ("device", &device), ("port", "1"), ("kind", "port_down")];
+        let (leaf, rail) = (format!("unit-{:03}-r{}", port / PORTS, port % RAILS), port % RAILS);
+        let labels = [
+            ("node", node.as_str()),
+            ("device", &device),
+            ("port", "1"),
+            ("leaf", &leaf),
+            ("rail", &rail.to_string()),
+            ("kind", "port_down"),
+        ];
         step.push_sample("gaunt_flagged_port_state", &labels, 1.0);
     }
 }
+
+/// Adds the samples of a fleet of this many GPUs to the step of this number.
+type FillStep = fn(&mut StoreStep, usize, i64);
 
 /// What a number of steps cost.
 struct StepCost {
@@ -185,17 +195,17 @@ struct StepCost {
     late: usize,
 }
 
-/// Hands over these steps, each as soon as the one before is taken.
+/// Hands over these steps, filled for this number of GPUs, each as soon as the one before is taken.
 fn send_steps(
     writer: &mut StoreWriter,
-    gpus: usize,
+    (fill, gpus): (FillStep, usize),
     numbers: std::ops::Range<i64>,
 ) -> anyhow::Result<StepCost> {
     let (began, mut samples, mut late) = (process_cpu_time(), 0, 0);
     for number in numbers {
         let at = UnixMs(START + number * INTERVAL.as_millis() as i64);
         let mut step = writer.begin_step(at, at).context("an instant of the grid is skipped")?;
-        fill_step(&mut step, gpus, number);
+        fill(&mut step, gpus, number);
         samples += step.len() as u64;
         let encoded = step.encode();
         let handed = Instant::now();
@@ -232,15 +242,24 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     let gpus = if quick { QUICK_GPUS } else { GPUS };
     // Nothing listens: what is measured is the way to the request alone.
     let mut writer = start_writer("http://127.0.0.1:9/api/v1/write", None)?;
-    let encode = send_steps(&mut writer, gpus, 0..MEASURED_STEPS)?;
+    let encode = send_steps(&mut writer, (fill_step, gpus), 0..MEASURED_STEPS)?;
     let series = writer.watch_status().borrow().series;
     drop(writer);
 
     let store = TestStore::start()?;
     let mut writer = start_writer(&store.url, None)?;
-    let sent = send_steps(&mut writer, gpus, 0..MEASURED_STEPS)?;
+    let sent = send_steps(&mut writer, (fill_step, gpus), 0..MEASURED_STEPS)?;
     wait_for_samples(&writer, sent.samples, DRAINED_WITHIN)?;
     let bytes = writer.watch_status().borrow().sent_bytes;
+    drop(writer);
+
+    // The part of it that is about the network.
+    let store = TestStore::start()?;
+    let mut writer = start_writer(&store.url, None)?;
+    let network = send_steps(&mut writer, (fill_fabric, gpus), 0..MEASURED_STEPS)?;
+    wait_for_samples(&writer, network.samples, DRAINED_WITHIN)?;
+    let network_bytes = writer.watch_status().borrow().sent_bytes;
+    let network_series = writer.watch_status().borrow().series;
     drop(writer);
 
     let before = resident_bytes(std::process::id())?;
@@ -248,7 +267,7 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     let store = TestStore::start()?;
     store.is_away.store(true, Ordering::Relaxed);
     let mut writer = start_writer(&store.url, Some(folder.path()))?;
-    let hour = send_steps(&mut writer, gpus, 0..HOUR_STEPS)?;
+    let hour = send_steps(&mut writer, (fill_step, gpus), 0..HOUR_STEPS)?;
     let waiting_bytes = writer.watch_status().borrow().waiting_bytes;
     let grown = resident_bytes(std::process::id())?.saturating_sub(before);
     ensure!(grown < AWAY_MEMORY, "the series and an hour away take {grown} bytes of memory");
@@ -264,6 +283,11 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "verdicts of {gpus} GPUs each {INTERVAL:?}: {series} series")?;
     writeln!(out, "  to the request     {encode_ns:8.0} ns of CPU a sample")?;
     writeln!(out, "  with the store     {cores:8.3} cores, {:.3} MB/s", rate / 1e6)?;
+    writeln!(
+        out,
+        "  of the network     {network_series:8} series, {:.3} MB/s",
+        network_bytes as f64 / seconds / 1e6
+    )?;
     writeln!(out, "  an hour away       {:8.1} MB wait", waiting_bytes as f64 / 1e6)?;
     writeln!(out, "  drained in order   {:8.1} s", drained.as_secs_f64())?;
     writeln!(out, "  memory of it       {:8.1} MB", grown as f64 / 1e6)?;

@@ -11,7 +11,7 @@ use gaunt_schema::{
     Batch, Delivery, ScrapeFailure, ScrapeTarget, Severity, TargetId, UnixMs,
     text::{PageLimits, TemplateCache, TemplateState},
 };
-use gaunt_series::{SeriesOptions, SeriesReader};
+use gaunt_series::{SeriesOptions, SeriesReader, SpanSlices};
 use tokio::runtime::Runtime;
 
 use super::{
@@ -82,13 +82,12 @@ pub(crate) fn judge_past(
             reader = reader.with_remote_read();
         }
         reader.discover_names(from, until).await?;
-        let mut at = from;
-        while at < until {
-            let end = (at + Duration::from_mins(5)).min(until);
+        let mut slices = SpanSlices::new(from, until);
+        while let Some((at, end)) = slices.next_slice() {
             let window = reader.read_window(at, end).await?;
+            slices.advance(window.load.samples);
             run.deliver(Delivery::Targets(window.targets));
             window.batches.into_iter().for_each(|batch| run.deliver(Delivery::Batch(batch)));
-            at = end;
         }
         anyhow::Ok(())
     })?;

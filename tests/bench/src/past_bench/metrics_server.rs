@@ -152,6 +152,22 @@ impl MetricsServer {
         SeriesOptions { max_samples: u64::MAX, ..SeriesOptions::with_url(url) }
     }
 
+    /// The bytes of all answers of a Prometheus at the paths of its API that read samples, as they were sent.
+    pub(crate) fn answered_bytes(&self) -> anyhow::Result<f64> {
+        let mut stream = TcpStream::connect(&self.process.address)?;
+        // An answer to HTTP/1.0 has no chunks.
+        write!(stream, "GET /metrics HTTP/1.0\r\nHost: {}\r\n\r\n", self.process.address)?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page)?;
+        let sums = ["/api/v1/query", "/api/v1/read"].map(|handler| {
+            let start =
+                format!("prometheus_http_response_size_bytes_sum{{handler=\"{handler}\"}} ");
+            let sum = page.lines().find_map(|line| line.strip_prefix(&start)?.parse::<f64>().ok());
+            sum.unwrap_or(0.0)
+        });
+        Ok(sums.iter().sum())
+    }
+
     /// Its CPU time in seconds.
     pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
         Ok(self.process.read_cpu_usage()?.total_percent())
