@@ -3,6 +3,10 @@
 use super::decode_plan::BlankValues;
 use crate::text::TextSample;
 
+/// The label with the driver's version under the name that dcgm-exporter 4.9 gives it by default. An older one has it only
+/// if its list of fields was written for DCGM 4.6.
+pub(super) const NEW_DRIVER_LABEL: &str = "DCGM_FI_SYSTEM_DRIVER_VERSION";
+
 /// What a page shows about the unit.
 ///
 /// A single value does not show it: 1 may be one per cent, or all.
@@ -16,6 +20,9 @@ pub(super) struct RatioEvidence {
     exceeds_one: bool,
     /// A value has decimals: percentages are whole numbers.
     has_decimals: bool,
+    /// Such a series has the driver's label of 4.9. It decides where values do not: a server that stores samples gives 1.0
+    /// back as 1.
+    has_new_label: bool,
 }
 
 /// The unit of a page's ratios.
@@ -27,6 +34,20 @@ pub(super) enum RatioUnit {
     RatioByValues,
     /// 0 to 100, in whole numbers.
     Percent,
+    /// The same, where the next page may show something else.
+    PercentByValues,
+}
+
+impl RatioUnit {
+    /// Whether values are percentages.
+    pub(super) const fn is_percent(self) -> bool {
+        matches!(self, Self::Percent | Self::PercentByValues)
+    }
+
+    /// Whether another page with the same names and labels may have another unit.
+    pub(super) const fn depends_on_values(self) -> bool {
+        matches!(self, Self::RatioByValues | Self::PercentByValues)
+    }
 }
 
 impl RatioEvidence {
@@ -38,6 +59,7 @@ impl RatioEvidence {
     /// Records a value of such a ratio.
     pub(super) fn add_value(&mut self, sample: &TextSample<'_, '_>, blank: BlankValues) {
         self.ratios = self.ratios.saturating_add(1);
+        self.has_new_label |= sample.find_label(NEW_DRIVER_LABEL).is_some();
         if sample.value.is_finite() && !blank.is_blank(sample.value, sample.digits.as_bytes()) {
             self.exceeds_one |= sample.value > 1.0;
             self.has_decimals |= sample.digits.contains('.');
@@ -48,7 +70,10 @@ impl RatioEvidence {
     pub(super) fn find_unit(self) -> Option<RatioUnit> {
         let unit = match self {
             Self { has_base_units: true, .. } => RatioUnit::Ratio,
-            Self { exceeds_one: false, has_decimals: true, .. } => RatioUnit::RatioByValues,
+            Self { exceeds_one: false, .. } if self.has_decimals || self.has_new_label => {
+                RatioUnit::RatioByValues
+            }
+            Self { has_new_label: true, .. } => RatioUnit::PercentByValues,
             _ => RatioUnit::Percent,
         };
         (self.ratios > 0).then_some(unit)
