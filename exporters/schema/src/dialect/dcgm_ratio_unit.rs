@@ -14,15 +14,25 @@ pub(super) const NEW_DRIVER_LABEL: &str = "DCGM_FI_SYSTEM_DRIVER_VERSION";
 pub(super) struct RatioEvidence {
     /// How many such ratios the page has.
     ratios: u32,
-    /// A name of the page exists only where ratios are ratios.
-    has_base_units: bool,
+    /// What names and labels show.
+    names: NameEvidence,
     /// A value is above 1.
     exceeds_one: bool,
     /// A value has decimals: percentages are whole numbers.
     has_decimals: bool,
+}
+
+/// What the names and labels of a page show, the strongest last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum NameEvidence {
+    /// Nothing.
+    #[default]
+    None,
     /// Such a series has the driver's label of 4.9. It decides where values do not: a server that stores samples gives 1.0
     /// back as 1.
-    has_new_label: bool,
+    NewLabel,
+    /// A name exists only where ratios are ratios.
+    BaseUnits,
 }
 
 /// The unit of a page's ratios.
@@ -53,13 +63,15 @@ impl RatioUnit {
 impl RatioEvidence {
     /// Records a name that only pages in base units have.
     pub(super) fn add_base_unit(&mut self) {
-        self.has_base_units = true;
+        self.names = NameEvidence::BaseUnits;
     }
 
     /// Records a value of such a ratio.
     pub(super) fn add_value(&mut self, sample: &TextSample<'_, '_>, blank: BlankValues) {
         self.ratios = self.ratios.saturating_add(1);
-        self.has_new_label |= sample.find_label(NEW_DRIVER_LABEL).is_some();
+        if sample.find_label(NEW_DRIVER_LABEL).is_some() {
+            self.names = self.names.max(NameEvidence::NewLabel);
+        }
         if sample.value.is_finite() && !blank.is_blank(sample.value, sample.digits.as_bytes()) {
             self.exceeds_one |= sample.value > 1.0;
             self.has_decimals |= sample.digits.contains('.');
@@ -68,12 +80,13 @@ impl RatioEvidence {
 
     /// The unit; none if the page has no such ratio.
     pub(super) fn find_unit(self) -> Option<RatioUnit> {
+        let has_new_label = self.names == NameEvidence::NewLabel;
         let unit = match self {
-            Self { has_base_units: true, .. } => RatioUnit::Ratio,
-            Self { exceeds_one: false, .. } if self.has_decimals || self.has_new_label => {
+            Self { names: NameEvidence::BaseUnits, .. } => RatioUnit::Ratio,
+            Self { exceeds_one: false, .. } if self.has_decimals || has_new_label => {
                 RatioUnit::RatioByValues
             }
-            Self { has_new_label: true, .. } => RatioUnit::PercentByValues,
+            _ if has_new_label => RatioUnit::PercentByValues,
             _ => RatioUnit::Percent,
         };
         (self.ratios > 0).then_some(unit)
