@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn finding_that_an_earlier_version_saved_is_read() {
-        let number = json!({ "row": "io_pressure", "what": "IO pressure (PSI some)", "value": 0.5, "unit": "ratio", "limit": 0.08, "note": "" });
+        let number = json!({ "row": "io_pressure", "what": "IO pressure (PSI or iowait)", "value": 0.5, "unit": "ratio", "limit": 0.08, "note": "" });
         let saved = json!({ "past": { "findings": [{
             "finding": {
                 "id": "storage_slow", "kind": "storage_slow", "severity": "critical", "entity": { "type": "storage" },

@@ -154,6 +154,10 @@ impl JudgeState {
         let gpu = &mut self.gpus[row as usize];
         gpu.averages.learn_baselines(at, gap, frozen, &self.limits);
         gpu.averages.count_replays(cluster, row, at, frozen);
+        let uses_memory = gpu_signals::uses_memory(cluster, row, &self.limits);
+        let pace = gpu.averages.activity_ratio(at, gap, &self.limits);
+        let works = pace.is_some_and(|pace| pace >= self.limits.standstill_ratio);
+        gpu.start.observe_memory(at, uses_memory, works);
         self.health.observe_work(
             row,
             at,

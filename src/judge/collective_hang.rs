@@ -277,11 +277,14 @@ impl RankActivity {
 
 /// Whether a GPU does none of its baseline work. Without profiling counters, a busy-waiting GPU shows low and constant
 /// power. So does one that works under power smoothing or a workload power profile: data that goes over its NVLinks tells
-/// them apart. None without a baseline.
+/// them apart. One whose process has just begun has nothing to stand still from. None without a baseline.
 pub(super) fn is_still(judge: &JudgeState, cluster: &Cluster, gpu: &GpuTracker) -> Option<bool> {
     let limits = &judge.limits;
     let (now, gap) = (cluster.now(), cluster.freshness_window());
     let pace = gpu.averages.activity_ratio(now, gap, &judge.limits)?;
+    if gpu.start.is_starting(now, limits) {
+        return Some(false);
+    }
     if gpu.averages.is_profiled(now, gap) {
         return Some(pace < limits.hung_pace_ratio);
     }

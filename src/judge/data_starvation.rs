@@ -14,7 +14,7 @@ use super::{
     pending_finding::{PendingFinding, format_count, format_percent},
     robust_stats::median,
     sample_interval::SampleInterval,
-    starved_node::StarvedNode,
+    starved_node::{StarvedNode, checkpoint_seconds},
     starved_rounds::{RareVerdict, detect_from_rounds},
 };
 
@@ -70,10 +70,8 @@ pub(super) fn detect_starved_nodes(
         let wait = |id: &&NodeId| {
             let Some(host) = judge.hosts.get(id) else { return false };
             let limits = &judge.limits;
-            let waits = host
-                .compare_io_pressure(cluster)
-                .is_some_and(|io| io.exceeds_limit(limits.io_pressure_ratio, limits));
-            waits && host.is_pausing(cluster, limits) != Some(true)
+            host.excess_io_pressure(cluster, limits).is_some()
+                && host.is_pausing(cluster, limits) != Some(true)
         };
         let most = group.nodes.iter().filter(wait).count().max(by_storage);
         let shared =
@@ -94,7 +92,7 @@ pub(super) fn detect_starved_nodes(
     }
     storage.retain(|(group, _)| !group.may_pause);
     if !storage.is_empty() {
-        outcome.suspicions.push(storage_slow_finding(judge, cluster, &storage));
+        outcome.suspicions.extend(storage_slow_finding(judge, cluster, &storage));
     }
 }
 
@@ -144,31 +142,35 @@ fn storage_slow_finding(
     judge: &JudgeState,
     cluster: &Cluster,
     groups: &[(&JobGroup, Vec<StarvedNode<'_>>)],
-) -> PendingFinding {
+) -> Option<PendingFinding> {
     let limits = &judge.limits;
     let interval = groups.iter().map(|(group, _)| group.interval);
     let interval = interval.fold(SampleInterval::default(), SampleInterval::longer);
     let starved = || groups.iter().flat_map(|(_, starved)| starved);
     let nodes = starved().count();
-    let io = median(
-        starved().filter_map(|starved| Some(starved.excess_io_pressure(judge, cluster)?.now)),
-    );
+    // What one host of many waits for is not what they wait for together.
+    let of_most = |values: Vec<f64>| (values.len() * 2 > nodes).then(|| median(values)).flatten();
+    let pressed =
+        starved().filter_map(|starved| Some(starved.excess_io_pressure(judge, cluster)?.now));
+    let io = of_most(pressed.collect());
     let pressure = io.map(|io| format!(" (IO pressure {})", format_percent(io)));
     let responses = || starved().filter_map(|starved| starved.slow_response(judge, cluster));
-    let response = median(responses().map(|response| response.now));
-    let usual_response = median(responses().filter_map(|response| response.baseline));
+    let response = of_most(responses().map(|response| response.now).collect());
+    let usual_response =
+        median(responses().filter(|_| response.is_some()).filter_map(|response| response.baseline));
     let answers = response.zip(usual_response).filter(|_| io.is_none());
     let answers = answers.map(|(now, usual)| {
         format!(" (NFS response time {:.1} ms, baseline {:.1} ms)", now * 1e3, usual * 1e3)
     });
     let pressure = pressure.or(answers).unwrap_or_default();
-    let is_seen = io.is_some() || response.is_some();
+    // Where no host shows what it waits for, storage is one of several things that keep all ranks from working.
+    if io.is_none() && response.is_none() {
+        return None;
+    }
     let busy = median(starved().map(|starved| starved.utilization));
     let baseline = median(starved().filter_map(|starved| starved.baseline));
     let slowed = groups.iter().filter_map(|(group, _)| group.slowdown_ratio()).reduce(f64::max);
-    let kinds = 1
-        + usize::from(is_seen)
-        + usize::from(slowed.is_some_and(|slowed| slowed >= limits.slowed_ratio));
+    let kinds = 2 + usize::from(slowed.is_some_and(|slowed| slowed >= limits.slowed_ratio));
     let jobs: Vec<SanitizedText> =
         groups.iter().filter_map(|(group, _)| group.job.clone()).collect();
     let of = if jobs.is_empty() {
@@ -182,30 +184,32 @@ fn storage_slow_finding(
                 * starved.low.len() as f64
         })
         .sum();
-    // Where no host shows what it waits for, storage is one of several things that keep all ranks from working.
-    let kinds = if is_seen { kinds } else { 1 };
     let storage = Entity::new(EntityKind::Storage);
-    let pending = PendingFinding::of(FindingKind::StorageSlow, storage, kinds, is_seen);
-    let pending = if is_seen { pending } else { pending.mark_learned() };
+    let pending = PendingFinding::of(FindingKind::StorageSlow, storage, kinds, true);
     // Before the pauses and the pace of a job are known, what looks like slow storage may be its first checkpoint; so may a
     // job that does nothing at all. Late answers alone may have a harmless reason: the server is busy, and nobody waits
     // for it.
     let is_known = groups
         .iter()
         .any(|(group, _)| judge.gangs.of(group).is_learned() && group.is_progressing());
-    let mut pending =
-        pending.with_page_delay(if is_known { 0.0 } else { limits.unexplained_seconds });
+    let writers = starved().filter(|starved| starved.mostly_writes(cluster)).count();
+    let checkpoint = if writers * 2 > nodes { checkpoint_seconds(interval, limits) } else { 0.0 };
+    let mut pending = pending.with_warning_delay(checkpoint).with_page_delay(if is_known {
+        0.0
+    } else {
+        limits.unexplained_seconds
+    });
     if io.is_none() {
         pending.cap_severity();
     }
-    pending
+    Some(pending
         .with_hold_seconds(limits.shared_storage_seconds)
         .with_interval(interval)
         .with_members(groups.iter().map(|(group, _)| group.group_key()))
         .with_slowed_jobs(groups.iter().map(|(group, _)| group.group_key()))
         .with_cost(lost, groups.iter().flat_map(|(group, _)| group.list_victims(cluster, None)).take(super::pending_finding::MAX_VICTIMS).collect())
         .with_summary(
-            format!("{}{of} wait for {} together{pressure}: shared storage is slow.", format_count(nodes, "node"), if is_seen { "IO" } else { "input" }),
+            format!("{}{of} wait for IO together{pressure}: shared storage is slow.", format_count(nodes, "node")),
             "Check the file system that these nodes share: its servers, its network, and its other clients.".to_owned(),
         )
         .with_possible_evidence([
@@ -213,5 +217,5 @@ fn storage_slow_finding(
             EvidenceRow::IoPressure.to_evidence(io, Some(limits.io_pressure_ratio)),
             EvidenceRow::StorageResponse.to_evidence(response, usual_response.map(|usual| usual * limits.slow_response_times)),
             EvidenceRow::StarvedUtilization.to_evidence(busy, baseline.map(|baseline| baseline * limits.hungry_ratio)).with_note("limit: share of the baseline"),
-        ])
+        ]))
 }

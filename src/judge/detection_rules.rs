@@ -12,18 +12,20 @@ use super::{
 const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::DataStarved,
-        "GPUs of a node are active below their baseline while their host shows IO or CPU pressure above its baseline, or while the other GPUs of the job busy-wait for them.",
+        "GPUs of a node are active below their baseline while their host shows IO or CPU pressure above its baseline, or while the other GPUs of the job busy-wait for them. Where the kernel reports no PSI, IO pressure is the time for which CPUs idle meanwhile (iowait), if that is far above its baseline. A host that mostly writes is a warning only once a checkpoint would be over.",
         &[
             "hungry_ratio",
             "pressure_times",
             "starved_seconds",
             "io_pressure_ratio",
             "cpu_pressure_ratio",
+            "pressure_far_times",
+            "inferred_hang_seconds",
         ],
     ),
     (
         FindingKind::StorageSlow,
-        "Most nodes of a slower job wait for IO together, each with IO pressure or late answers of its network file systems: the storage that they share is slow.",
+        "Most nodes of a slower job wait for IO together, most of them with IO pressure or late answers of their network file systems: the storage that they share is slow.",
         &[
             "shared_storage_seconds",
             "io_pressure_ratio",
@@ -108,8 +110,14 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::CollectiveHang,
-        "Almost all GPUs of a job busy-wait, none computes, the network is idle, and no host shows IO pressure. Where NCCL RAS is read, the GPU of the rank that is behind is blamed.",
-        &["hung_gpus_ratio", "hung_seconds", "inferred_hang_seconds", "utilization_spinning_ratio"],
+        "Almost all GPUs of a job busy-wait, none computes, the network is idle, and no host shows IO pressure; a process that began within `idle_seconds` and has not worked yet does not hang. Where NCCL RAS is read, the GPU of the rank that is behind is blamed.",
+        &[
+            "hung_gpus_ratio",
+            "hung_seconds",
+            "inferred_hang_seconds",
+            "idle_seconds",
+            "utilization_spinning_ratio",
+        ],
     ),
     (
         FindingKind::GpuFailed,

@@ -200,8 +200,8 @@ evidence_rows! {
         other(&[switch_port::RECEIVE_PAUSE]).limit("switch_events_per_second");
 
     // Hosts and their input.
-    IoPressure: "IO pressure (PSI some)", Ratio,
-        own(&[host::IO_PRESSURE]).series_limit("io_pressure_ratio");
+    IoPressure: "IO pressure (PSI or iowait)", Ratio,
+        own(&[host::IO_PRESSURE, host::CPU_IOWAIT]).series_limit("io_pressure_ratio");
     StorageResponse: "NFS response time per request", Seconds,
         own(&[hardware::MOUNT_READ_TIME, hardware::MOUNT_READS]).limit("slow_response_times");
     CpuPressure: "CPU pressure (PSI some)", Ratio,

@@ -201,7 +201,7 @@ impl FindingTracker {
         }
         let began = *self.began.get_or_insert(now);
         // After a long gap it is not known whether the evidence lasted all the time.
-        let max_age = Duration::from_secs_f64(limits.flap_window_seconds.min(MOST_LAPSE_S));
+        let max_age = Duration::from_secs_f64(limits.flap_close_seconds.min(MOST_LAPSE_S));
         let late = now.duration_since(began).as_secs_f64() >= limits.resume_seconds;
         self.before
             .retain(|_, candidate| !late && now.duration_since(candidate.last_seen) <= max_age);

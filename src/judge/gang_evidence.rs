@@ -259,24 +259,6 @@ impl JobEvidence {
         self.slowdown_rise(group).is_some_and(|rise| rise >= limits.least_slowdown_ratio)
     }
 
-    /// Whether its GPUs, which usually are busy all the time, are idle for so much longer that it explains its slowdown.
-    pub(super) fn waits_as_a_whole(
-        &self,
-        group: &JobGroup,
-        idle_time: f64,
-        limits: &Thresholds,
-    ) -> bool {
-        let spins = group.utilization.is_some_and(|busy| {
-            busy + idle_time >= limits.utilization_spinning_ratio && busy >= limits.standstill_ratio
-        });
-        let lost = self.slowdown_rise(group).unwrap_or_default();
-        let idle = self.idler.rise_of(idle_time);
-        self.is_slower(group, limits)
-            && spins
-            && self.idler.is_likely()
-            && idle >= lost * limits.uneven_lost_share
-    }
-
     /// Returns how far its slowdown is above the usual one.
     pub(super) fn slowdown_rise(&self, group: &JobGroup) -> Option<f64> {
         group.pace.map(|pace| self.slowdown(group).rise_of(1.0 - pace))

@@ -424,13 +424,18 @@ pub(super) fn is_held(cluster: &Cluster, row: u32, limits: &Thresholds) -> Optio
     if let Some(processes) = cluster.current_value(gpu::PROCESSES, row) {
         return Some(processes > 0.0);
     }
+    // A process may hold the GPU with little memory.
+    uses_memory(cluster, row, limits)?.then_some(true)
+}
+
+/// Whether a GPU uses more memory than its driver does.
+pub(super) fn uses_memory(cluster: &Cluster, row: u32, limits: &Thresholds) -> Option<bool> {
     let used = cluster.current_value(gpu::MEMORY_USED, row)?;
     // dcgm-exporter reports used and free memory, and not the sum.
     let total = cluster
         .current_value(gpu::MEMORY_TOTAL, row)
         .or_else(|| Some(used + cluster.current_value(gpu::MEMORY_FREE, row)?))?;
-    // A process may hold the GPU with little memory.
-    (used >= total * limits.held_memory_ratio).then_some(true)
+    Some(used >= total * limits.held_memory_ratio)
 }
 
 /// Returns the enforced power limit, else the rated limit of its model.

@@ -4,8 +4,8 @@ use gaunt_schema::GpuState;
 
 use super::{
     clock_drift::ClockDrift, compact_value::NodeTag, evidence_sum::LevelEvidence,
-    gpu_allocation::GpuAllocation, gpu_signals::GpuAverages, hysteresis::StateHysteresis,
-    moving_average::CompactTimestamp,
+    gpu_allocation::GpuAllocation, gpu_signals::GpuAverages, gpu_start::GpuStart,
+    hysteresis::StateHysteresis, moving_average::CompactTimestamp,
 };
 
 /// The state of one GPU, at its row.
@@ -17,6 +17,7 @@ pub(super) struct GpuTracker {
     pub(super) allocated: Option<bool>,
     pub(super) hysteresis: StateHysteresis,
     pub(super) allocation: GpuAllocation,
+    pub(super) start: GpuStart,
     pub(super) drift: ClockDrift,
     /// Evidence that it idles while the rest of its job waits, and that its clock is lower than that of the rest.
     pub(super) idler: LevelEvidence,

@@ -25,6 +25,11 @@ pub(super) struct HostAverages {
     pub(super) network: MovingAverage,
     /// Time that its network file systems take to answer a request.
     pub(super) response_time: MovingAverage,
+    /// Whether its kernel reports no PSI, so that IO pressure follows from the time for which CPUs idle meanwhile.
+    knows_only_iowait: bool,
+    /// Bytes per second that it reads from disks and network file systems, and writes to them.
+    read: MovingAverage,
+    written: MovingAverage,
     /// The queue of its model servers, if it has any.
     pub(super) queue: Option<ServingQueue>,
     usual_io: Baseline,
@@ -41,6 +46,21 @@ pub(super) struct HostAverages {
 
 /// Response times below this differ by chance.
 const LEAST_RESPONSE_SECONDS: f64 = 1e-4;
+
+/// Bytes per second below which what a node writes may be logs.
+const LEAST_WRITTEN: f64 = 20e6;
+
+/// The counters of what a node reads.
+const READ_BYTES: [(DeviceClass, MetricId); 2] = [
+    (DeviceClass::Disk, hardware::DISK_READ_BYTES),
+    (DeviceClass::Mount, hardware::MOUNT_READ_BYTES),
+];
+
+/// The counters of what it writes.
+const WRITTEN_BYTES: [(DeviceClass, MetricId); 2] = [
+    (DeviceClass::Disk, hardware::DISK_WRITE_BYTES),
+    (DeviceClass::Mount, hardware::MOUNT_WRITE_BYTES),
+];
 
 /// Share of the nominal rate of a node's ports below which its traffic is not that of a job.
 const LEAST_TRAFFIC: f64 = 0.001;
@@ -94,8 +114,12 @@ impl HostAverages {
             LEAST_RESPONSE_SECONDS,
             limits,
         );
+        self.read.add_sample(Some(transferred(cluster, node, READ_BYTES)), tick);
+        self.written.add_sample(Some(transferred(cluster, node, WRITTEN_BYTES)), tick);
         let Some(row) = node.own_row() else { return };
-        self.io_pressure.add_sample(cluster.current_rate(host::IO_PRESSURE, row), tick);
+        let pressure = cluster.current_rate(host::IO_PRESSURE, row);
+        self.knows_only_iowait = pressure.is_none();
+        self.io_pressure.add_sample(pressure.or_else(|| iowait_pressure(cluster, row)), tick);
         self.cpu_pressure.add_sample(cluster.current_rate(host::CPU_PRESSURE, row), tick);
         self.busiest_cpu.add_sample(cluster.current_value(host::CPU_BUSIEST, row), tick);
         for (baseline, average) in [
@@ -171,9 +195,45 @@ impl HostAverages {
         Some(self.network.value_at(cluster.now(), cluster.freshness_window())? / baseline)
     }
 
-    /// Returns IO pressure: the share of the time in which a task waits for IO (PSI "some").
+    /// Returns IO pressure: the share of the time in which a task waits for IO.
     pub(super) fn compare_io_pressure(&self, cluster: &Cluster) -> Option<BaselineComparison> {
-        compare_average(self.io_pressure, &self.usual_io, cluster)
+        let compared = compare_average(self.io_pressure, &self.usual_io, cluster)?;
+        if !self.knows_only_iowait {
+            return Some(compared);
+        }
+        // What CPUs idle for is known roughly: only what is far above the baseline counts.
+        Some(BaselineComparison { accepted: true, ..compared })
+            .filter(|compared| compared.baseline.is_some())
+    }
+
+    /// Whether its IO pressure follows from idle CPUs.
+    pub(super) fn knows_only_iowait(&self) -> bool {
+        self.knows_only_iowait
+    }
+
+    /// Returns IO pressure that is evidence. Where it follows from idle CPUs, it varies by chance and is known roughly: it
+    /// must be far above its baseline, and more than hosts rise by chance.
+    pub(super) fn excess_io_pressure(
+        &self,
+        cluster: &Cluster,
+        limits: &Thresholds,
+    ) -> Option<BaselineComparison> {
+        let is_clear = |io: &BaselineComparison| {
+            let rise = io.now - io.baseline.unwrap_or_default();
+            rise >= limits.io_pressure_ratio * limits.pressure_far_times
+                && self.evidence.is_likely(PressureSource::Io)
+        };
+        self.compare_io_pressure(cluster).filter(|io| {
+            io.exceeds_limit(limits.io_pressure_ratio, limits)
+                && (!self.knows_only_iowait || is_clear(io))
+        })
+    }
+
+    /// Whether it writes much, and more than it reads: what it waits for then may be a checkpoint, and not its input.
+    pub(super) fn mostly_writes(&self, cluster: &Cluster) -> bool {
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        let rate = |average: &MovingAverage| average.value_at(now, gap).unwrap_or_default();
+        rate(&self.written) >= rate(&self.read).max(LEAST_WRITTEN)
     }
 
     /// Returns CPU pressure: the share of the time in which a task waits for a CPU (PSI "some").
@@ -249,6 +309,21 @@ impl BaselineComparison {
         let beside = self.baseline.map_or(limit, more);
         if self.accepted { beside } else { beside.min(limit * limits.pressure_far_times.max(1.0)) }
     }
+}
+
+/// Returns about the share of the time in which a task waits for IO where the kernel reports no PSI (that of RHEL does so
+/// only if told to at boot): CPUs idle so long for tasks that wait independently of each other.
+fn iowait_pressure(cluster: &Cluster, row: u32) -> Option<f64> {
+    Some(1.0 - (-cluster.current_rate(host::CPU_IOWAIT, row)?).exp())
+}
+
+/// Returns the bytes per second that a node transfers, by the counters of its disks and of its network file systems.
+fn transferred(cluster: &Cluster, node: &Node, counters: [(DeviceClass, MetricId); 2]) -> f64 {
+    let of = |(class, metric): (DeviceClass, MetricId)| {
+        let rows = node.device_rows(class).iter();
+        rows.filter_map(|row| cluster.current_rate(metric, *row)).sum::<f64>()
+    };
+    counters.into_iter().map(of).sum()
 }
 
 /// Returns the mean time that a request to the network file systems of a node took, reads and those about names and

@@ -165,13 +165,13 @@ impl HostPressure {
                 rise >= limit && is_risen && !is_chore(source)
             })
         };
-        let io = host.compare_io_pressure(cluster);
-        let io_exceeds = io.is_some_and(|io| io.exceeds_limit(limits.io_pressure_ratio, limits));
+        let io_exceeds = host.excess_io_pressure(cluster, limits).is_some();
         let cpu = CpuPressure::of(host, cluster, limits);
         let of_cpu = |limit, exceeds| is_over(PressureSource::Cpu, limit, exceeds);
         let pegged = cpu.pegged && !is_chore(PressureSource::BusiestCpu);
         Self {
-            io: is_over(PressureSource::Io, limits.io_pressure_ratio, io_exceeds),
+            io: is_over(PressureSource::Io, limits.io_pressure_ratio, io_exceeds)
+                && (io_exceeds || !host.knows_only_iowait()),
             pressed: of_cpu(limits.cpu_pressure_ratio, cpu.pressed),
             crowded: of_cpu(limits.cpu_crowded_ratio, cpu.crowded),
             pegged,

@@ -21,8 +21,6 @@ pub(super) struct IdleRanks {
     others_wait: bool,
     /// Whether most GPUs of the job are less busy than usual.
     pub(super) is_whole_job: bool,
-    /// Whether all of it waits for something outside of it, for as long as it is slower.
-    pub(super) waits_as_a_whole: bool,
 }
 
 impl IdleRanks {
@@ -93,8 +91,6 @@ impl IdleRanks {
             others_wait,
             is_whole_job: is_slower
                 && change.is_some_and(|change| change >= limits.least_slowdown_ratio / 2.0),
-            waits_as_a_whole: change
-                .is_some_and(|change| job.waits_as_a_whole(group, change, limits)),
             nodes,
         })
     }

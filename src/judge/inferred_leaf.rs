@@ -1,6 +1,6 @@
 //! Inferred leaves: ports of a rail that are congested together repeatedly are likely connected to one leaf switch.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use gaunt_schema::{SanitizedText, UnixMs};
 
@@ -30,6 +30,9 @@ pub(super) struct CongestionGroup {
 
 /// The maximum of groups; the one that was not seen for longest is dropped.
 const MAX_GROUPS: usize = 256;
+
+/// After so long without congestion it is another occurrence.
+const ANEW: Duration = Duration::from_mins(3);
 
 impl InferredLeaves {
     /// Records the ports without a known leaf that are congested now, by rail; none if no port at all is congested.
@@ -66,9 +69,7 @@ impl InferredLeaves {
             group.rail == rail && group.overlaps_with(&bad, limits.together_share)
         };
         if let Some(group) = self.groups.iter_mut().find(is_match) {
-            group.times += u32::from(
-                now.duration_since(group.seen).as_secs_f64() >= limits.flap_close_seconds,
-            );
+            group.times += u32::from(now.duration_since(group.seen) >= ANEW);
             group.ports.extend(&bad);
             (group.bad, group.seen) = (bad, now);
             return;

@@ -37,6 +37,7 @@ mod gpu_failed;
 mod gpu_loss;
 mod gpu_power_limits;
 mod gpu_signals;
+mod gpu_start;
 mod gpu_state_rules;
 mod gpu_tracker;
 mod hang_cause;

@@ -84,7 +84,7 @@ struct GpuRecoveryInput {
     clock: Option<f64>,
 }
 
-/// Returns the signal that recovered, with its limit, as displayed text: `IO pressure (PSI some) 2 % < limit 8 %`.
+/// Returns the signal that recovered, with its limit, as displayed text: `IO pressure (PSI or iowait) 2 % < limit 8 %`.
 pub(super) fn explain_recovery(judge: &JudgeState, cluster: &Cluster, finding: &Finding) -> String {
     let nodes = Whereabouts::of(&judge.node_names, cluster);
     if let Some(gone) = finding.entity.node.as_ref().and_then(|name| nodes.gone(name)) {

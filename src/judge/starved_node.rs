@@ -50,9 +50,7 @@ fn low_between_samples(
 ) -> Option<Vec<u32>> {
     let limits = &judge.limits;
     let counted = |row: &u32| cluster.current_rate(gpu::UTILIZATION_SECONDS, *row).is_some();
-    let io = host
-        .compare_io_pressure(cluster)
-        .is_some_and(|io| io.exceeds_limit(limits.io_pressure_ratio, limits));
+    let io = host.excess_io_pressure(cluster, limits).is_some();
     let cpu = CpuPressure::of(host, cluster, limits);
     let slowed = group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
     if rows.iter().any(counted) || !slowed || !(io || cpu.pressed || cpu.crowded) {
@@ -67,6 +65,11 @@ fn low_between_samples(
     };
     let low: Vec<u32> = rows.iter().filter(lately).copied().collect();
     (!low.is_empty()).then_some(low)
+}
+
+/// Returns the seconds for which a host that writes may only write a checkpoint, which averages then forget.
+pub(super) fn checkpoint_seconds(interval: SampleInterval, limits: &Thresholds) -> f64 {
+    limits.inferred_hang_seconds + interval.two_sample_seconds(limits)
 }
 
 /// Returns the GPUs of a node that are in a job group.
@@ -230,10 +233,7 @@ impl<'a> StarvedNode<'a> {
         judge: &JudgeState,
         cluster: &Cluster,
     ) -> Option<BaselineComparison> {
-        let limits = &judge.limits;
-        self.host
-            .compare_io_pressure(cluster)
-            .filter(|io| io.exceeds_limit(limits.io_pressure_ratio, limits))
+        self.host.excess_io_pressure(cluster, &judge.limits)
     }
 
     /// Returns the response time of its network file systems, if that is clearly above its baseline.
@@ -243,6 +243,11 @@ impl<'a> StarvedNode<'a> {
         cluster: &Cluster,
     ) -> Option<BaselineComparison> {
         self.host.slow_response(cluster, &judge.limits)
+    }
+
+    /// Whether its host writes more than it reads.
+    pub(super) fn mostly_writes(&self, cluster: &Cluster) -> bool {
+        self.host.mostly_writes(cluster)
     }
 
     pub(super) fn waits_for_io(&self, judge: &JudgeState, cluster: &Cluster) -> bool {
@@ -323,8 +328,11 @@ impl<'a> StarvedNode<'a> {
         if self.group.nodes.len() > 1 && self.group.slowdown_ratio().is_some() && !is_slowed {
             pending.cap_severity();
         }
+        // What waits for IO and writes most likely writes a checkpoint, unless it goes on for longer.
+        let writes = pressure.io && self.mostly_writes(cluster);
         Some(
             pending
+                .with_warning_delay(if writes { checkpoint_seconds(interval, limits) } else { 0.0 })
                 .with_hold_seconds(self.hold_seconds(io, host > 0, interval, limits))
                 .with_interval(interval)
                 .with_cost(

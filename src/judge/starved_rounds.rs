@@ -85,10 +85,6 @@ pub(super) fn detect_from_rounds<'a>(
     if group.job.is_none() && pressed.len() != 1 {
         return None;
     }
-    if pressed.is_empty() && blamed.is_none() && idle.waits_as_a_whole && group.nodes.len() > 2 {
-        let starved = group.nodes.iter().filter_map(|id| of_node(id, None));
-        return Some(RareVerdict::Storage(starved.collect()));
-    }
     let is_few = pressed.len() == 1 || pressed.len() * 4 <= group.nodes.len();
     is_few.then(|| {
         RareVerdict::Nodes(pressed.into_iter().filter_map(|id| of_node(id, None)).collect())

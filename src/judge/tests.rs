@@ -15,6 +15,7 @@ mod fabric_tests;
 mod first_look_tests;
 mod flat_power_tests;
 mod inference_tests;
+mod io_wait_tests;
 mod lagging_rank_tests;
 mod late_rank_tests;
 mod link_rate_tests;
@@ -261,7 +262,7 @@ fn port_that_is_up_at_every_sample_flaps_if_its_counter_rose_twice() {
     let finding = fixture.finding_by_id(PORT);
     assert_eq!(finding.severity, Severity::Warning);
     assert!(finding.summary.contains("is flapping"), "{}", finding.summary);
-    assert_eq!(fixture.run(700, fell(5.0)).open_ids(), [""; 0], "long ago");
+    assert_eq!(fixture.run(1_900, fell(5.0)).open_ids(), [""; 0], "long ago");
 }
 
 #[test]

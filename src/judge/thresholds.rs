@@ -389,9 +389,9 @@ table! {
     /// Openings within the flap window from which a finding is flapping.
     flap_openings: f64 = 3.0;
     /// Seconds within which a reopened finding is the same one, and its openings are counted.
-    flap_window_seconds: f64 = 600.0;
+    flap_window_seconds: f64 = 1_800.0;
     /// Seconds without evidence before a flapping finding closes.
-    flap_close_seconds: f64 = 180.0;
+    flap_close_seconds: f64 = 600.0;
     /// Seconds for which the evidence of a finding from before a restart must be read before the finding may close:
     /// averages recover first.
     resume_seconds: f64 = 120.0;

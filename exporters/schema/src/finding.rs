@@ -407,7 +407,7 @@ mod tests {
 
     fn io_pressure(value: f64, role: EvidenceRole) -> EvidenceItem {
         EvidenceItem {
-            what: "IO pressure (PSI some)".to_owned(),
+            what: "IO pressure (PSI or iowait)".to_owned(),
             value: Some(value),
             unit: Unit::Ratio,
             limit: Some(0.08),
@@ -432,7 +432,7 @@ mod tests {
         assert_eq!(fault_of(vec![proof(0.08), proof(0.02).or_context()]), None);
         assert_eq!(
             fault_of(vec![proof(0.5), proof(0.02)]).unwrap(),
-            "storage_slow: IO pressure (PSI some) is 0.02, limit ≥ 0.08"
+            "storage_slow: IO pressure (PSI or iowait) is 0.02, limit ≥ 0.08"
         );
         assert_eq!(
             fault_of(vec![proof(0.02).or_context()]).unwrap(),

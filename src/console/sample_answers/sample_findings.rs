@@ -151,7 +151,7 @@ pub(crate) fn starved_finding() -> Finding {
             .into(),
         next: "check the data loader of job 8812 on gpu006".into(),
         evidence: vec![EvidenceItem {
-            what: "IO pressure (PSI some)".into(),
+            what: "IO pressure (PSI or iowait)".into(),
             value: Some(0.34),
             unit: Unit::Ratio,
             limit: Some(0.1),

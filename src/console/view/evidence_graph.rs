@@ -26,7 +26,7 @@ const AROUND: usize = 3;
 /// Renders the graph in at most `height` lines; none if there is too little space or no history.
 ///
 /// ```text
-///  GRAPH     IO pressure (PSI some)
+///  GRAPH     IO pressure (PSI or iowait)
 ///    100 % │
 ///          │                    ⣀⣤⣶⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿
 ///  ≥ 31 %  ┤─────────────────⣠⣴⣾⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿

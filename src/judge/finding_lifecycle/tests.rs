@@ -84,11 +84,11 @@ fn finding_that_recurs_soon_is_the_same_and_later_another() {
         [(1, FindingEvent::Opened), (15, FindingEvent::Closed), (16, FindingEvent::Reopened)]
     );
     assert_eq!(run.only_record().finding.life.opened, UnixMs(1_000), "it is the same finding");
-    run.without_evidence(10 + 601).with_evidence(1);
+    run.without_evidence(10 + 1_801).with_evidence(1);
     assert_eq!(
         run.change_events(),
         [(run.now, FindingEvent::Opened)],
-        "after ten minutes it is another one"
+        "after half an hour it is another one"
     );
     assert_eq!(run.tracker.opened_counts()[&FindingKind::HostBound], 3);
 }
@@ -105,7 +105,7 @@ fn finding_that_comes_and_goes_is_one_flapping_finding() {
     let flapping =
         run.change_events().into_iter().filter(|(_, what)| *what == FindingEvent::Flapping);
     assert_eq!(flapping.collect::<Vec<_>>(), [(47, FindingEvent::Flapping)]);
-    run.without_evidence(159);
+    run.without_evidence(579);
     assert_eq!(run.tracker.open_records().len(), 1, "it is waited for longer");
     run.without_evidence(1);
     assert_eq!(run.only_record().finding.life.state, LifeState::Closed);
@@ -120,7 +120,7 @@ fn finding_that_lasts_stops_flapping() {
         .without_evidence(10)
         .with_evidence(1);
     assert_eq!(run.only_record().finding.life.state, LifeState::Flapping);
-    run.with_evidence(600);
+    run.with_evidence(1_800);
     assert_eq!(run.only_record().finding.life.state, LifeState::Open);
 }
 
@@ -356,7 +356,7 @@ fn read_seldom(kind: FindingKind, evidence: &[bool]) -> Vec<Option<(LifeState, u
 
 #[test]
 fn finding_read_rarely_does_not_flap_and_closes_after_two_pages_without_evidence() {
-    let mut evidence = [true; 40].to_vec();
+    let mut evidence = [true; 130].to_vec();
     evidence.extend([false, true, false]);
     let open = Some((LifeState::Open, 1));
     assert!(read_seldom(FindingKind::PortDown, &evidence).iter().all(|state| *state == open));

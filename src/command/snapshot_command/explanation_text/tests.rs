@@ -116,7 +116,12 @@ fn sample_explanation() -> Explanation {
     let other = |kind, ruling, value| AlternativeDetail {
         kind,
         ruling,
-        number: evidence_item("IO pressure (PSI some)", value, Some(0.08), "io_pressure_ratio"),
+        number: evidence_item(
+            "IO pressure (PSI or iowait)",
+            value,
+            Some(0.08),
+            "io_pressure_ratio",
+        ),
     };
     Explanation {
         context: Some(sample_context()),

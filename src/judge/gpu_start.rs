@@ -1,0 +1,55 @@
+//! GPU starts: a process that has begun to use a GPU and has not worked on it yet. It loads, compiles, or waits for others
+//! that do: it hangs only if that goes on for too long.
+
+use gaunt_schema::UnixMs;
+
+use super::{Thresholds, moving_average::CompactTimestamp};
+
+/// Whether a process begins on one GPU: eight bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct GpuStart {
+    /// Nothing used its memory at the last sample.
+    empty: bool,
+    /// When something began to, unless it has worked since.
+    began: CompactTimestamp,
+}
+
+impl GpuStart {
+    /// Records whether its memory is used, if that is known, and whether it works.
+    pub(super) fn observe_memory(&mut self, at: UnixMs, used: Option<bool>, works: bool) {
+        let Some(used) = used else { return };
+        if works || !used {
+            self.began = CompactTimestamp::default();
+        } else if self.empty {
+            self.began = CompactTimestamp::of(at);
+        }
+        self.empty = !used;
+    }
+
+    /// Whether a process has begun and has not worked yet, and may take as long.
+    pub(super) fn is_starting(self, now: UnixMs, limits: &Thresholds) -> bool {
+        self.began.is_set()
+            && CompactTimestamp::of(now).seconds_since(self.began) < limits.idle_seconds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_starts_until_it_works_and_not_for_ever() {
+        let (mut start, limits) = (GpuStart::default(), Thresholds::default());
+        let at = |second: i64| UnixMs(1_800_000_000_000 + second * 1_000);
+        start.observe_memory(at(0), Some(true), false);
+        assert!(!start.is_starting(at(0), &limits), "what is there at the first look is not new");
+        start.observe_memory(at(10), Some(false), false);
+        start.observe_memory(at(20), None, false);
+        start.observe_memory(at(30), Some(true), false);
+        assert!(start.is_starting(at(100), &limits));
+        assert!(!start.is_starting(at(30 + 540), &limits), "it never began to work");
+        start.observe_memory(at(110), Some(true), true);
+        start.observe_memory(at(120), Some(true), false);
+        assert!(!start.is_starting(at(120), &limits), "it stands still after it has worked");
+    }
+}

@@ -1,0 +1,86 @@
+//! Tests of a host that waits for IO: without PSI, and while it writes a checkpoint.
+
+use gaunt_schema::{
+    Device, Dialect, Report, Severity,
+    catalogue::{gpu, hardware, host},
+};
+
+use super::telemetry_tests::{TargetFixture, node_report, push_reading};
+
+/// The second from which the node waits.
+const ONSET: i64 = 90;
+
+/// How it waits.
+#[derive(Clone, Copy)]
+struct Waits {
+    /// Whether the kernel reports PSI, or only the time for which CPUs idle.
+    has_psi: bool,
+    /// Seconds a second for which its tasks wait, and what its GPUs then still do.
+    share: f64,
+    busy: f64,
+    /// Bytes per second that it writes meanwhile.
+    written: f64,
+}
+
+/// The page of a node that waits a little for its chores, and from the onset on for something else.
+fn page(second: i64, waits: Waits) -> Report {
+    let mut page = node_report("ash");
+    let since = (second - ONSET).max(0) as f64;
+    let busy = if since > 0.0 { waits.busy } else { 1.0 };
+    for index in 0..4 {
+        for (metric, value) in [
+            (gpu::UTILIZATION, busy),
+            (gpu::POWER, 600.0 * busy),
+            (gpu::POWER_LIMIT, 700.0),
+            (gpu::PROCESSES, 1.0),
+        ] {
+            push_reading(&mut page, Device::new_gpu(index), metric, value);
+        }
+    }
+    let chores = 0.01 * second as f64 + 0.1 * f64::from((second % 7) as i32);
+    let waited = 1e3 + chores + waits.share * since;
+    let metric = if waits.has_psi { host::IO_PRESSURE } else { host::CPU_IOWAIT };
+    push_reading(&mut page, Device::new_node(), metric, waited);
+    for (metric, value) in [
+        (hardware::DISK_READ_BYTES, 1e9 + 1e6 * second as f64),
+        (hardware::DISK_WRITE_BYTES, 1e9 + waits.written * since),
+    ] {
+        push_reading(&mut page, Device::new_disk("nvme0n1"), metric, value);
+    }
+    page
+}
+
+fn run_for(seconds: i64, waits: Waits) -> TargetFixture {
+    let mut fixture = TargetFixture::new(&[("ash", Dialect::Gaunt)]);
+    fixture.run(seconds, |second, _| page(second, waits));
+    fixture
+}
+
+/// The severity of each open finding.
+fn open(fixture: &TargetFixture) -> Vec<(String, Severity)> {
+    let open = fixture.judge.open_findings().into_iter();
+    open.map(|finding| (finding.id.clone(), finding.severity)).collect()
+}
+
+#[test]
+fn host_without_psi_is_starved_if_its_cpus_idle_for_io_far_longer_than_before() {
+    let waits = Waits { has_psi: false, share: 2.0, busy: 0.4, written: 0.0 };
+    let found = open(&run_for(160, waits));
+    assert!(found.iter().any(|(id, _)| id == "data_starved/ash"), "{found:?}");
+    // A little more says nothing about the cause.
+    let found = open(&run_for(160, Waits { share: 0.1, ..waits }));
+    assert!(!found.iter().any(|(_, severity)| *severity == Severity::Critical), "{found:?}");
+}
+
+#[test]
+fn host_that_waits_while_it_writes_is_no_warning_for_as_long_as_a_checkpoint_takes() {
+    let reads = Waits { has_psi: true, share: 0.5, busy: 0.4, written: 0.0 };
+    let severity_after = |seconds: i64, waits: Waits| {
+        let found = open(&run_for(seconds, waits));
+        found.into_iter().find(|(id, _)| id == "data_starved/ash").map(|(_, severity)| severity)
+    };
+    assert!(severity_after(160, reads) >= Some(Severity::Warning));
+    let writes = Waits { written: 1e9, ..reads };
+    assert_eq!(severity_after(240, writes), Some(Severity::Info));
+    assert!(severity_after(330, writes) >= Some(Severity::Warning), "no checkpoint is as long");
+}
