@@ -22,6 +22,7 @@ mod alertmanager_client;
 mod pair_tests;
 
 use alert_labels::FindingAlert;
+pub(crate) use alert_labels::rule_alert_name;
 use alertmanager_client::AlertmanagerClient;
 
 /// The most Alertmanagers: a cluster of them has three or five members.

@@ -23,7 +23,7 @@ pub(super) struct FindingAlert {
 impl FindingAlert {
     /// The alert of a finding.
     pub(super) fn of(finding: &Finding, cluster: &SanitizedText) -> Self {
-        let name = alert_name(finding.kind);
+        let name = rule_alert_name(finding.kind);
         let entity = &finding.entity;
         let mut labels = BTreeMap::from([
             ("alertname", name.clone()),
@@ -69,7 +69,7 @@ impl FindingAlert {
 }
 
 /// Alert name of a finding kind in the rules: `port_down` is `GauntPortDown`.
-fn alert_name(kind: FindingKind) -> String {
+pub(crate) fn rule_alert_name(kind: FindingKind) -> String {
     let mut name = "Gaunt".to_owned();
     for word in kind.as_str().split('_') {
         let mut letters = word.chars();
@@ -89,7 +89,7 @@ mod tests {
         for kind in FindingKind::ALL {
             let rule = format!(
                 "- alert: {}\n        expr: 'gaunt:finding{{kind=\"{kind}\"}}",
-                alert_name(*kind)
+                rule_alert_name(*kind)
             );
             assert!(rules.contains(&rule), "{rule}");
         }

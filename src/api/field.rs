@@ -174,6 +174,7 @@ pub enum BuiltinField {
     Summary,
     SwitchPort,
     User,
+    UnknownFields,
     Useful,
     Uuid,
     Victims,

@@ -26,6 +26,9 @@ const LATEST: UnixMs = UnixMs(100_000_000_000_000);
 /// Maximum number of targets per node: an exporter of each kind, and a model server for each of its GPUs.
 const MAX_SOURCES: usize = 128;
 
+/// How many names of a page of which nothing is understood its flag has.
+const SHOWN_NAMES: usize = 4;
+
 impl Cluster {
     /// Replaces the list of targets; targets that are in both lists keep their state.
     pub(super) fn replace_targets(&mut self, mut targets: Vec<ScrapeTarget>) {
@@ -96,8 +99,17 @@ impl Cluster {
     ) -> Result<(), SanitizedText> {
         if page.dialect == Dialect::Unknown {
             let address = &self.targets[index].target.address;
+            let names = &page.rejected.fields.names;
+            let first: Vec<&str> =
+                names.iter().take(SHOWN_NAMES).map(SanitizedText::as_str).collect();
+            let more = if names.len() > SHOWN_NAMES { ", …" } else { "" };
+            let listed = match first.join(", ") {
+                none if none.is_empty() => none,
+                some => format!(" ({some}{more})"),
+            };
             return Err(SanitizedText::new(&format!(
-                "{address}: its page has no known metric; `gaunt metrics` lists the known ones"
+                "{address}: its page has no known metric{listed}; `gaunt metrics --dialects` lists the known \
+                 ones of all exporters. Remove the target if its exporter is not among them."
             )));
         }
         // Each page of gaunt-node names its node; that of an aggregator describes a fleet.

@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use gaunt_schema::{
-    AbsenceReason, Batch, Delivery, Device, DeviceClass, Dialect, MetricId, Reading,
+    AbsenceReason, Batch, Delivery, Device, DeviceClass, Dialect, FieldCounts, MetricId, Reading,
     RejectionCounts, Report, SanitizedText, ScrapeFailure, ScrapeTarget, ScrapedPage, TargetId,
     UnixMs,
     catalogue::{gpu, host, port},
@@ -304,7 +304,18 @@ fn page_without_a_known_metric_is_flagged_and_makes_no_node() {
     assert_eq!(cluster.sorted_nodes().count(), 0);
     assert_eq!(cluster.tracked_targets()[0].health, TargetHealth::Live);
     let flag = cluster.tracked_targets()[0].flag.as_ref().unwrap();
-    assert!(flag.contains("no known metric"), "{flag}");
+    assert!(flag.contains("no known metric; "), "{flag}");
+    let names = ["b", "c", "d", "e", "f"].map(SanitizedText::new).to_vec();
+    let rejected = RejectionCounts {
+        fields: FieldCounts { known: 0, unknown: 5, names },
+        ..RejectionCounts::default()
+    };
+    let dialect = Dialect::Unknown;
+    let page = ScrapedPage { report: Report::default(), dialect, bytes: 1, rejected };
+    let (target, at, duration_ms) = (TargetId(1), UnixMs(2_000), 1.0);
+    cluster.ingest_delivery(Delivery::Batch(Batch { target, at, duration_ms, outcome: Ok(page) }));
+    let flag = cluster.tracked_targets()[0].flag.as_ref().unwrap();
+    assert!(flag.contains("no known metric (b, c, d, e, …); "), "{flag}");
 }
 
 #[test]

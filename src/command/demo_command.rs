@@ -2,7 +2,10 @@
 
 use std::{
     process::ExitCode,
-    sync::mpsc::{RecvTimeoutError, channel},
+    sync::{
+        Arc,
+        mpsc::{RecvTimeoutError, channel},
+    },
     thread,
     time::Duration,
 };
@@ -12,15 +15,17 @@ use gaunt_schema::{
     ScrapedPage, TargetId, UnixMs, text,
 };
 use gaunt_sim::{GroundTruth, SimFleet, suite::FaultLevel};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::{
     console_command::has_terminal,
+    demo_alerts::simulate_alerts,
+    demo_probes::measure_free_pairs,
     judge_command::{FindingLog, VirtualRun},
     snapshot_command,
 };
 use crate::answer_source::AnswerSource;
-use gaunt_api::Question;
+use gaunt_api::{Answer, Question};
 
 /// Scrape interval: once a second, as for real nodes.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -75,13 +80,24 @@ pub async fn run(
         return Ok(ExitCode::SUCCESS);
     }
     let clock = gaunt_engine::monotonic_clock();
+    let (alerts, receiver) = watch::channel(Arc::default());
+    let engine_options = gaunt_engine::EngineOptions { alerts: Some(receiver), ..engine_options };
     let (fleet, engine) = run_up_to_now(&scenario_run, timing.look, &clock, engine_options)?;
     let handle = gaunt_engine::spawn_existing(engine, clock.clone());
     let (stop, stopped) = channel::<()>();
+    let (asked, runtime) = (handle.clone(), tokio::runtime::Handle::current());
     let inbox = handle.delivery_sender();
-    let feeder = thread::Builder::new()
-        .name("demo".to_owned())
-        .spawn(move || feed_pages(fleet, &inbox, &clock, |pause| stopped.recv_timeout(pause)))?;
+    let after_each = move |fleet: &SimFleet| {
+        let send = |request| runtime.block_on(asked.send_pairing_request(request)).ok();
+        measure_free_pairs(fleet, send);
+        if let Ok(Answer::Findings(list)) = runtime.block_on(asked.ask_question(Question::Findings))
+        {
+            alerts.send_replace(Arc::new(simulate_alerts(&list.findings)));
+        }
+    };
+    let feeder = thread::Builder::new().name("demo".to_owned()).spawn(move || {
+        feed_pages(fleet, &inbox, &clock, after_each, |pause| stopped.recv_timeout(pause));
+    })?;
     let result = gaunt_console::run(AnswerSource::Engine(handle), console).await;
     drop(stop);
     feeder.join().map_err(|_| anyhow::anyhow!("the simulated fleet ended with a panic"))?;
@@ -89,11 +105,13 @@ pub async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Advances the fleet once a second and delivers its pages, until stopped or the receiver is gone.
+/// Advances the fleet once a second and delivers its pages, until stopped or the receiver is gone. `after_each` runs after
+/// each second.
 fn feed_pages(
     mut fleet: SimFleet,
     inbox: &mpsc::Sender<Delivery>,
     clock: &ClockFn,
+    after_each: impl Fn(&SimFleet),
     wait: impl Fn(Duration) -> Result<(), RecvTimeoutError>,
 ) {
     let limits = text::PageLimits::default();
@@ -106,6 +124,7 @@ fn feed_pages(
                 return;
             }
         }
+        after_each(&fleet);
         next = next + PERIOD;
         if wait(next.duration_since(clock())) != Err(RecvTimeoutError::Timeout) {
             return;
@@ -234,6 +253,7 @@ fn run_up_to_now(
     while now + PERIOD <= clock() {
         now = now + PERIOD;
         run_second(&mut fleet, &mut run, now, &read_node_report);
+        measure_free_pairs(&fleet, |request| Some(run.handle_pairing_request(request)));
     }
     Ok((fleet, run.into_engine()))
 }
@@ -327,6 +347,13 @@ mod tests {
         assert_eq!((overview.at, overview.nodes.live), (START, 32));
         let costly = overview.findings.iter().filter(|finding| finding.lost_gpus > 1.0);
         assert!(costly.count() >= 3, "{:?}", overview.findings);
+        let Answer::Probe(matrix) = engine.answer_question(&Question::Probe) else {
+            panic!("no measurements")
+        };
+        let pairs = matrix.rails.iter().flat_map(|rail| &rail.pairs);
+        let measured = pairs.filter(|pair| pair.bytes_per_second.is_some_and(|rate| rate > 40e9));
+        assert_eq!((measured.count(), matrix.free, matrix.ended), (8, 2, [8, 0]), "{matrix:?}");
+        assert!(matrix.rails.iter().all(|rail| rail.suspects.is_empty()), "{matrix:?}");
     }
 
     /// A worse level without a finding becomes the baseline after half an hour.

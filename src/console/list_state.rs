@@ -308,7 +308,7 @@ const PORTS: &[&str] = &[
 #[rustfmt::skip]
 const TARGETS: &[&str] = &[
     "address", "node", "state", "age", "duration", "failure", "dialect", "samples", "rejected",
-    "origin",
+    "unknown_fields", "origin",
 ];
 
 #[cfg(test)]

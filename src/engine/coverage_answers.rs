@@ -146,7 +146,9 @@ impl View<'_> {
     fn check_targets(&self) -> CoverageCheck {
         let (mut counted, mut problem) = (KnownCount::default(), None);
         for target in self.cluster.tracked_targets() {
-            let is_read = self.standing(target) == TargetHealth::Live;
+            // A page of which nothing is taken, and no node: another program's, or that of an aggregator.
+            let is_useless = target.flag.is_some() && target.node.is_none();
+            let is_read = self.standing(target) == TargetHealth::Live && !is_useless;
             counted.count(&target.target.address, is_read);
             if !is_read {
                 problem = problem.or_else(|| target_problem(self.cluster, target));
@@ -316,25 +318,37 @@ fn check_joined_nodes(cluster: &Cluster, nodes: &[CoveredNode<'_>]) -> KnownCoun
 }
 
 /// Targets of dcgm-exporter whose fields are all understood. Custom lists have fields that gaunt does not use; a page of
-/// which most are unknown is of another version.
+/// which most are unknown, or whose GPUs lack a reading that all default lists have, is of another version.
 fn check_exporter_fields(cluster: &Cluster) -> Option<CoverageCheck> {
     let mut counted = KnownCount::default();
-    let mut is_any_mostly_unknown = false;
+    let mut is_another_version = false;
     for target in cluster.tracked_targets() {
         let fields = &target.rejected.fields;
-        if target.dialect != Some(Dialect::Dcgm) && fields.is_empty() {
+        // Nothing of a page of unknown format is understood, which the check of the targets tells.
+        let is_other = target.dialect == Some(Dialect::Unknown) || fields.is_empty();
+        if target.dialect != Some(Dialect::Dcgm) && is_other {
             continue;
         }
         counted.total += 1;
         counted.known += u32::from(fields.is_empty());
         counted.missing.extend(fields.names.iter().cloned());
-        is_any_mostly_unknown |= fields.is_mostly_unknown();
+        let node = target.node.and_then(|node| cluster.node_by_id(node));
+        let lacks_usual =
+            !fields.is_empty() && node.is_some_and(|it| lacks_usual_field(cluster, it));
+        is_another_version |= fields.is_mostly_unknown() || lacks_usual;
     }
     let mut check = counted.into_check(CoverageKind::ExporterFields)?;
-    if check.state == CoverageState::Missing && !is_any_mostly_unknown {
+    if check.state == CoverageState::Missing && !is_another_version {
         check.state = CoverageState::Note;
     }
     Some(check)
+}
+
+/// Whether no GPU of a node has one of the readings that every default list of dcgm-exporter has, also with MIG.
+fn lacks_usual_field(cluster: &Cluster, node: &Node) -> bool {
+    let rows = node.device_rows(DeviceClass::Gpu);
+    let is_absent = |metric| rows.iter().all(|row| cluster.current_value(metric, *row).is_none());
+    !rows.is_empty() && [gpu::POWER, gpu::TEMPERATURE, gpu::SM_CLOCK].into_iter().any(is_absent)
 }
 
 /// GPUs with the profiling counter that tells computing from waiting.

@@ -69,7 +69,8 @@ pub struct RejectionCounts {
 /// The most names of fields that a page's counts list.
 pub const MAX_FIELD_NAMES: usize = 32;
 
-/// How many fields of a page are understood, where some are not. Only dcgm-exporter has a name for each field alone.
+/// How many fields of a page are understood, where some are not: those of dcgm-exporter, which has a name for each field
+/// alone, and all names of a page of which nothing is understood.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct FieldCounts {

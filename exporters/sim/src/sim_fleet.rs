@@ -18,6 +18,8 @@ use crate::{
     sim_machine::{NodeRole, SimMachine},
 };
 
+mod pair_bandwidth;
+
 /// Minimum number of digits in a node name.
 const NAME_DIGITS: usize = 3;
 

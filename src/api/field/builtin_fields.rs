@@ -281,5 +281,6 @@ declare_fields! {
     Samples "samples" COUNT: "Samples on the last page.",
     Bytes "bytes" BYTES: "Size of the last page.",
     Rejected "rejected" COUNT: "Rejected lines of the last page.",
+    UnknownFields "unknown_fields" COUNT: "Fields of the last page that gaunt does not understand.",
     Missed "missed" COUNT: "Periods in which the target was neither scraped nor flagged.",
 }

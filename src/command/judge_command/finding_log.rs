@@ -2,7 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use gaunt_schema::{Delivery, Severity, UnixMs};
+use gaunt_schema::{
+    Delivery, Severity, UnixMs,
+    probe_pairing::{PairingReply, PairingRequest},
+};
 use serde::Serialize;
 
 use gaunt_api::{Answer, CumulativeTotals, Finding, FindingAction, FindingList, Question};
@@ -134,6 +137,11 @@ impl VirtualRun {
     /// Applies an action to a finding.
     pub fn apply_action(&mut self, action: &FindingAction) -> Answer {
         self.engine.handle_action(action)
+    }
+
+    /// Handles a request of a probe.
+    pub fn handle_pairing_request(&mut self, request: PairingRequest) -> PairingReply {
+        self.engine.handle_pairing_request(request)
     }
 
     /// Answers a question as of the last tick.

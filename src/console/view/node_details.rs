@@ -127,7 +127,15 @@ fn render_sources(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'
         match (&target.message, target.state) {
             (Some(message), _) => push(format!("{base}: {message}"), StyleRole::Bad),
             (None, TargetState::Live) => {
-                push(format!("{base}, {samples} samples{took}"), StyleRole::Plain);
+                let fields = &target.rejected.fields;
+                let unknown = match fields.unknown {
+                    0 => String::new(),
+                    unknown => {
+                        let all = fields.known + unknown;
+                        format!(", {unknown} of {all} fields not understood (gaunt doctor)")
+                    }
+                };
+                push(format!("{base}, {samples} samples{took}{unknown}"), StyleRole::Plain);
             }
             (None, state) => push(format!("{base}: {}", state.as_str()), StyleRole::Dim),
         }

@@ -64,6 +64,9 @@ impl<'a> SubjectRows<'a> for TargetRows<'a> {
             TargetField::Rejected => {
                 FieldColumn::numbers(rows, |row| Some(at(row).rejected.total_count() as f64))
             }
+            TargetField::UnknownFields => {
+                FieldColumn::numbers(rows, |row| Some(f64::from(at(row).rejected.fields.unknown)))
+            }
             TargetField::Missed => FieldColumn::numbers(rows, |row| Some(at(row).missed as f64)),
         }
     }

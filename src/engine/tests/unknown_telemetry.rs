@@ -77,6 +77,37 @@ fn fields_that_are_not_understood_are_named_and_missed_where_they_are_most() {
 }
 
 #[test]
+fn page_with_a_renamed_field_of_each_default_list_is_missed_and_not_noted() {
+    let coverage = coverage_of_pages(1, |node, page| {
+        page.dialect = Dialect::Dcgm;
+        if node == 2 {
+            let names = vec!["DCGM_FI_DEV_DIE_TEMP_KELVIN".into()];
+            page.rejected.fields = FieldCounts { known: 25, unknown: 1, names };
+            page.report.samples.retain(|sample| sample.metric != gpu::TEMPERATURE);
+        }
+    });
+    let check = check_of(&coverage, CoverageKind::ExporterFields);
+    assert_eq!((check.state, check.known), (CoverageState::Missing, 3), "{check:?}");
+}
+
+#[test]
+fn target_with_a_page_of_an_unknown_format_counts_as_not_read() {
+    let coverage = coverage_of_pages(1, |node, page| {
+        if node == 3 {
+            let names = vec!["go_goroutines".into(), "jvm_threads".into()];
+            let fields = FieldCounts { known: 0, unknown: 2, names };
+            let rejected = RejectionCounts { fields, ..RejectionCounts::default() };
+            let (report, dialect) = (gaunt_schema::Report::default(), Dialect::Unknown);
+            *page = ScrapedPage { report, dialect, bytes: 9, rejected };
+        }
+    });
+    let targets = check_of(&coverage, CoverageKind::Targets);
+    assert_eq!((targets.state, targets.known), (CoverageState::Missing, 3), "{targets:?}");
+    assert!(targets.next.contains("no known metric (go_goroutines, jvm_threads)"), "{targets:?}");
+    assert!(!coverage.checks.iter().any(|check| check.kind == CoverageKind::ExporterFields));
+}
+
+#[test]
 fn node_without_a_host_page_is_named_and_has_no_pressure_to_miss() {
     let coverage = coverage_of(1, |node, report| {
         if node == 0 {

@@ -7,7 +7,7 @@ use hashbrown::{HashMap, HashSet};
 use super::{
     dcgm_instances::{self, INSTANCE, InstanceField, PROFILE},
     dcgm_new_names::{DcgmField, FieldUnit},
-    dcgm_ratio_unit::RatioEvidence,
+    dcgm_ratio_unit::{NEW_DRIVER_LABEL, RatioEvidence},
     decode_plan::{BlankValues, DecodeOp, ValueRule},
     gpu_holders::{self, GpuHolder, MAX_HOLDERS},
     report_builder::{ReportBuilder, has_info},
@@ -25,12 +25,26 @@ const CLOCK_EVENTS: [&str; 2] =
 /// The most recent XID, under its two names; 0 if there was none.
 const XID: [&str; 2] = ["DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_XID_ERROR"];
 
-/// Errors of all NVLinks of a GPU together, which gaunt reports per link.
-const LINK_ERRORS: [(&str, MetricId); 4] = [
+/// The XIDs since the exporter started, one series each, which dcgm-exporter 4.8.3 and later count if asked to. Where a page
+/// has them, no XID is missed between two scrapes.
+const XID_TOTAL: &str = "DCGM_EXP_XID_ERRORS_TOTAL";
+
+/// The label with the number of an XID.
+const XID_NUMBER: &str = "xid";
+
+/// Errors of all NVLinks of a GPU together, which gaunt reports per link: the sums over links of older GPUs, and the
+/// counters of Hopper and later under their two names.
+const LINK_ERRORS: [(&str, MetricId); 10] = [
     ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", parts::NVLINK_REPLAY),
     ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_TOTAL", parts::NVLINK_REPLAY),
+    ("DCGM_FI_DEV_NVLINK_REPLAY_TOTAL", parts::NVLINK_REPLAY),
+    ("DCGM_FI_DEV_NVLINK_ERROR_DL_REPLAY", parts::NVLINK_REPLAY),
     ("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", parts::NVLINK_RECOVERY),
     ("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_TOTAL", parts::NVLINK_RECOVERY),
+    ("DCGM_FI_DEV_NVLINK_RECOVERY_TOTAL", parts::NVLINK_RECOVERY),
+    ("DCGM_FI_DEV_NVLINK_ERROR_DL_RECOVERY", parts::NVLINK_RECOVERY),
+    ("DCGM_FI_DEV_NVLINK_CRC_ERROR_TOTAL", parts::NVLINK_CRC),
+    ("DCGM_FI_DEV_NVLINK_ERROR_DL_CRC", parts::NVLINK_CRC),
 ];
 
 /// The device name of all NVLinks of a GPU together.
@@ -60,7 +74,7 @@ const IDENTITY: [(&str, &str); 5] = [
     ("model", MODEL),
     ("pci_bus_id", "pci_bus_id"),
     ("driver", "DCGM_FI_DRIVER_VERSION"),
-    ("driver", "DCGM_FI_SYSTEM_DRIVER_VERSION"),
+    ("driver", NEW_DRIVER_LABEL),
 ];
 
 /// The state that is collected over the page.
@@ -93,8 +107,9 @@ pub(super) fn special_names() -> impl Iterator<Item = (&'static str, MetricId, &
     let reasons =
         |name| gpu::CLOCK_EVENTS.iter().map(move |(_, metric)| (name, *metric, "bit mask"));
     let xids = XID.into_iter().map(|name| (name, parts::XID_ERRORS, "last XID"));
-    let links = LINK_ERRORS.into_iter().map(|(name, metric)| (name, metric, "count"));
-    CLOCK_EVENTS.into_iter().flat_map(reasons).chain(xids).chain(links)
+    let counts = LINK_ERRORS.into_iter().chain([(XID_TOTAL, parts::XID_ERRORS)]);
+    let counts = counts.map(|(name, metric)| (name, metric, "count"));
+    CLOCK_EVENTS.into_iter().flat_map(reasons).chain(xids).chain(counts)
 }
 
 /// A MIG instance, as positions in the report, and its labels.
@@ -113,7 +128,10 @@ fn link_error_metric(name: &str) -> Option<MetricId> {
 impl<'a> DcgmDecoder<'a> {
     /// Whether this module handles the name.
     pub(super) fn is_known_name(name: &str) -> bool {
-        CLOCK_EVENTS.contains(&name) || XID.contains(&name) || link_error_metric(name).is_some()
+        CLOCK_EVENTS.contains(&name)
+            || XID.contains(&name)
+            || name == XID_TOTAL
+            || link_error_metric(name).is_some()
     }
 
     /// Decodes a series that is not a catalogue row under another name.
@@ -124,6 +142,9 @@ impl<'a> DcgmDecoder<'a> {
     ) -> Result<DecodeOp, Reason> {
         if XID.contains(&sample.name) {
             return self.decode_xid(builder, sample);
+        }
+        if sample.name == XID_TOTAL {
+            return Self::decode_xid_total(builder, sample);
         }
         if let Some(metric) = link_error_metric(sample.name) {
             return Self::decode_link_errors(builder, sample, metric);
@@ -260,6 +281,31 @@ impl<'a> DcgmDecoder<'a> {
                 gpus.len() as u32 - 1
             });
         Ok(DecodeOp::Xid(*number))
+    }
+
+    /// Records how often a GPU had an XID. A page without errors has one series without the number of an XID, of value 0.
+    fn decode_xid_total(
+        builder: &mut ReportBuilder<'a>,
+        sample: &TextSample<'_, 'a>,
+    ) -> Result<DecodeOp, Reason> {
+        let gpu = sample.find_label("gpu").ok_or(Reason::NoDevice)?;
+        let number = sample.find_label(XID_NUMBER).map(SeriesLabel::unescaped_value);
+        let is_number =
+            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let Some(number) = number.filter(|text| is_number(text)) else {
+            return Ok(DecodeOp::Ignore);
+        };
+        if builder.has_own_names {
+            return Ok(DecodeOp::Ignore);
+        }
+        let key = vec![gpu.unescaped_value().as_ref().into(), number.as_ref().into()];
+        let device = builder.ensure_device(Device { class: DeviceClass::Xid, key: key.into() });
+        // The pods and instances of a GPU repeat it.
+        if builder.has_sample(device, parts::XID_ERRORS) {
+            return Ok(DecodeOp::Ignore);
+        }
+        let rule = ValueRule::of(parts::XID_ERRORS, UnitScale::Same, BlankValues::DcgmCounter);
+        builder.plan_foreign_reading(device, parts::XID_ERRORS, rule)
     }
 
     /// Records errors of one NVLink, or of all of a GPU as those of one.

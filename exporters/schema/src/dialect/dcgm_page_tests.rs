@@ -154,6 +154,29 @@ fn dcgm_ratio_unit_is_that_of_the_whole_page() {
 }
 
 #[test]
+fn dcgm_ratio_unit_of_whole_values_follows_the_label_of_the_driver() {
+    let page = |values: [&str; 2]| {
+        let line = |(gpu, value): (usize, &str)| {
+            format!(
+                "DCGM_FI_DEV_GPU_UTIL_RATIO{{gpu=\"{gpu}\",DCGM_FI_SYSTEM_DRIVER_VERSION=\"580.1\"}} {value}\n"
+            )
+        };
+        values.into_iter().enumerate().map(line).collect::<String>()
+    };
+    let cache = TemplateCache::default();
+    let mut state = TemplateState::default();
+    // A server that stores samples gives 1.0 back as 1.
+    for (values, first) in
+        [(["0.97", "1"], 0.97), (["1", "1"], 1.0), (["98", "1"], 0.98), (["1", "0"], 1.0)]
+    {
+        let limits = PageLimits::default();
+        let page = cache.decode_page(&mut state, page(values).as_bytes(), &limits).unwrap();
+        let reading = page.report.find_reading(&Device::new_gpu(0), gpu::UTILIZATION);
+        assert_eq!(reading, Some(first.into()), "{values:?}");
+    }
+}
+
+#[test]
 fn dcgm_ratio_unit_is_decided_again_when_values_show_another() {
     let text = |value: &str| {
         let of = |gpu, value| format!("DCGM_FI_DEV_GPU_UTIL_RATIO{{gpu=\"{gpu}\"}} {value}\n");
@@ -227,4 +250,20 @@ fn dcgm_fields_that_are_not_understood_are_listed() {
         (0..40).map(|field| format!("DCGM_FI_DEV_F{field}{{gpu=\"0\"}} 1\n")).collect();
     let fields = decode_clean(&many.concat()).rejected.fields;
     assert_eq!((fields.unknown, fields.names.len()), (40, 32));
+}
+
+#[test]
+fn page_of_which_nothing_is_understood_has_the_names_of_its_series() {
+    let cache = TemplateCache::default();
+    let mut state = TemplateState::default();
+    for _ in 0..3 {
+        let text = "neuron_core_utilization_avg 40\ndcgm_gpu_temp{gpu=\"0\"} 50\ndcgm_gpu_temp{gpu=\"1\"} 51\n";
+        let page = cache.decode_page(&mut state, text.as_bytes(), &PageLimits::default()).unwrap();
+        assert_eq!(page.dialect, Dialect::Unknown);
+        let fields = page.rejected.fields;
+        assert_eq!((fields.known, fields.unknown), (0, 2));
+        assert_eq!(fields.names, ["dcgm_gpu_temp", "neuron_core_utilization_avg"]);
+    }
+    let page = decode_clean("go_goroutines 9\nnode_load1 0.5\nprocess_open_fds 9\n");
+    assert!(page.rejected.fields.is_empty(), "other exporters have names that nobody reads");
 }

@@ -3,6 +3,10 @@
 use super::decode_plan::BlankValues;
 use crate::text::TextSample;
 
+/// The label with the driver's version under the name that dcgm-exporter 4.9 gives it by default. An older one has it only
+/// if its list of fields was written for DCGM 4.6.
+pub(super) const NEW_DRIVER_LABEL: &str = "DCGM_FI_SYSTEM_DRIVER_VERSION";
+
 /// What a page shows about the unit.
 ///
 /// A single value does not show it: 1 may be one per cent, or all.
@@ -10,12 +14,25 @@ use crate::text::TextSample;
 pub(super) struct RatioEvidence {
     /// How many such ratios the page has.
     ratios: u32,
-    /// A name of the page exists only where ratios are ratios.
-    has_base_units: bool,
+    /// What names and labels show.
+    names: NameEvidence,
     /// A value is above 1.
     exceeds_one: bool,
     /// A value has decimals: percentages are whole numbers.
     has_decimals: bool,
+}
+
+/// What the names and labels of a page show, the strongest last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum NameEvidence {
+    /// Nothing.
+    #[default]
+    None,
+    /// Such a series has the driver's label of 4.9. It decides where values do not: a server that stores samples gives 1.0
+    /// back as 1.
+    NewLabel,
+    /// A name exists only where ratios are ratios.
+    BaseUnits,
 }
 
 /// The unit of a page's ratios.
@@ -27,17 +44,34 @@ pub(super) enum RatioUnit {
     RatioByValues,
     /// 0 to 100, in whole numbers.
     Percent,
+    /// The same, where the next page may show something else.
+    PercentByValues,
+}
+
+impl RatioUnit {
+    /// Whether values are percentages.
+    pub(super) const fn is_percent(self) -> bool {
+        matches!(self, Self::Percent | Self::PercentByValues)
+    }
+
+    /// Whether another page with the same names and labels may have another unit.
+    pub(super) const fn depends_on_values(self) -> bool {
+        matches!(self, Self::RatioByValues | Self::PercentByValues)
+    }
 }
 
 impl RatioEvidence {
     /// Records a name that only pages in base units have.
     pub(super) fn add_base_unit(&mut self) {
-        self.has_base_units = true;
+        self.names = NameEvidence::BaseUnits;
     }
 
     /// Records a value of such a ratio.
     pub(super) fn add_value(&mut self, sample: &TextSample<'_, '_>, blank: BlankValues) {
         self.ratios = self.ratios.saturating_add(1);
+        if sample.find_label(NEW_DRIVER_LABEL).is_some() {
+            self.names = self.names.max(NameEvidence::NewLabel);
+        }
         if sample.value.is_finite() && !blank.is_blank(sample.value, sample.digits.as_bytes()) {
             self.exceeds_one |= sample.value > 1.0;
             self.has_decimals |= sample.digits.contains('.');
@@ -46,9 +80,13 @@ impl RatioEvidence {
 
     /// The unit; none if the page has no such ratio.
     pub(super) fn find_unit(self) -> Option<RatioUnit> {
+        let has_new_label = self.names == NameEvidence::NewLabel;
         let unit = match self {
-            Self { has_base_units: true, .. } => RatioUnit::Ratio,
-            Self { exceeds_one: false, has_decimals: true, .. } => RatioUnit::RatioByValues,
+            Self { names: NameEvidence::BaseUnits, .. } => RatioUnit::Ratio,
+            Self { exceeds_one: false, .. } if self.has_decimals || has_new_label => {
+                RatioUnit::RatioByValues
+            }
+            _ if has_new_label => RatioUnit::PercentByValues,
             _ => RatioUnit::Percent,
         };
         (self.ratios > 0).then_some(unit)

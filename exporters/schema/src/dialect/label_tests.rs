@@ -85,6 +85,30 @@ fn last_xid_and_link_errors_belong_to_parts() {
 }
 
 #[test]
+fn counted_xids_are_read_beside_the_last_one() {
+    let text = "DCGM_EXP_XID_ERRORS_TOTAL{gpu=\"3\",xid=\"149\"} 1\n\
+                DCGM_EXP_XID_ERRORS_TOTAL{gpu=\"3\",xid=\"145\"} 2\n\
+                DCGM_EXP_XID_ERRORS_TOTAL{gpu=\"3\",xid=\"145\",pod=\"b\"} 2\n\
+                DCGM_EXP_XID_ERRORS_TOTAL{gpu=\"4\"} 0\n\
+                DCGM_FI_DEV_XID_ERRORS{gpu=\"3\"} 145\n\
+                DCGM_FI_DEV_NVLINK_CRC_ERROR_TOTAL{gpu=\"3\"} 5\n\
+                DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL{gpu=\"3\"} 6\n\
+                DCGM_FI_DEV_NVLINK_REPLAY_TOTAL{gpu=\"3\"} 7\n";
+    let page = decode_text(text);
+    assert_eq!((page.rejected.total_count(), page.dialect), (0, Dialect::Dcgm));
+    let xid = |number| {
+        let device = Device::new_gpu_part(DeviceClass::Xid, 3, number);
+        page.report.find_reading(&device, parts::XID_ERRORS).and_then(Reading::value)
+    };
+    assert_eq!((xid(149), xid(145)), (Some(1.0), Some(2.0)));
+    let xids = page.report.devices.iter().filter(|device| device.class == DeviceClass::Xid);
+    assert_eq!(xids.count(), 2);
+    let links = Device { class: DeviceClass::Nvlink, key: ["3".into(), "all".into()].into() };
+    let count = |metric| page.report.find_reading(&links, metric).and_then(Reading::value);
+    assert_eq!((count(parts::NVLINK_CRC), count(parts::NVLINK_REPLAY)), (Some(5.0), Some(6.0)));
+}
+
+#[test]
 fn mig_instance_readings_are_not_those_of_the_gpu() {
     let page = decode_text(
         "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\",GPU_I_ID=\"1\"} 90\nDCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 10\n\

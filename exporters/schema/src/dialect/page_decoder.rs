@@ -9,7 +9,6 @@ use super::{
     custom_handler::CustomHandler,
     dcgm_exporter::DcgmDecoder,
     dcgm_new_names::{self, DcgmField},
-    dcgm_ratio_unit::RatioUnit,
     decode_plan::{self, BlankValues, DecodeOp, DecodePlan, SideValues, ValueRule},
     dialect_table::{DecodeContext, DialectTable, NameMapping},
     node_exporter::NodeExporterDecoder,
@@ -64,6 +63,10 @@ pub(crate) struct PageDecoder<'a> {
     counts: [u64; Dialect::ALL.len()],
     /// The fields of dcgm-exporter.
     fields: FieldNames<'a>,
+    /// Whether no sample has been understood so far.
+    is_unread: bool,
+    /// The other names until then: those of a page of which nothing is understood.
+    other_names: FieldNames<'a>,
 }
 
 /// The names of fields on a page: those that are known, and the others.
@@ -125,6 +128,8 @@ impl Default for PageDecoder<'_> {
             last: ("", MetricHandler::Unknown),
             counts: [0; Dialect::ALL.len()],
             fields: FieldNames::default(),
+            is_unread: true,
+            other_names: FieldNames::default(),
         }
     }
 }
@@ -137,6 +142,8 @@ impl<'a> PageDecoder<'a> {
             if sample.name.starts_with(FIELD_PREFIX) {
                 let is_known = !matches!(self.last.1, MetricHandler::Unknown);
                 self.fields.add_name(sample.name, is_known);
+            } else if self.is_unread {
+                self.other_names.add_name(sample.name, false);
             }
         }
         let (dialect, op) = match self.last.1 {
@@ -175,6 +182,7 @@ impl<'a> PageDecoder<'a> {
         plan.ops.push(op.unwrap_or_else(DecodeOp::Refuse));
         let op = op?;
         self.counts[dialect as usize] += 1;
+        self.is_unread = false;
         let digits = sample.digits.as_bytes();
         let run = plan.run(op, sample.value, digits, &mut report.samples, &mut self.side_values);
         self.builder.not_replayable |= run.is_err();
@@ -200,6 +208,9 @@ impl<'a> PageDecoder<'a> {
                 most_samples = (count, dialect);
             }
         }
+        if self.is_unread {
+            self.fields.unknown.extend(self.other_names.unknown);
+        }
         DecodedPage {
             report,
             dialect: most_samples.1,
@@ -214,8 +225,8 @@ impl<'a> PageDecoder<'a> {
     fn apply_ratio_unit(&mut self) {
         let Some(unit) = self.dcgm.ratio_evidence.find_unit() else { return };
         let ReportBuilder { plan, report, not_replayable, .. } = &mut self.builder;
-        *not_replayable |= unit == RatioUnit::RatioByValues;
-        plan.apply_page_unit(unit == RatioUnit::Percent, &mut report.samples);
+        *not_replayable |= unit.depends_on_values();
+        plan.apply_page_unit(unit.is_percent(), &mut report.samples);
     }
 
     /// Adds the XIDs of the GPUs, after all else.
