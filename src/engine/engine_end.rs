@@ -65,7 +65,7 @@ mod tests {
         let _logged = tracing::subscriber::set_default(subscriber.finish());
         let mut options = EngineOptions::default();
         // Settings refuse it: it is no duration.
-        options.thresholds.flap_window_seconds = -1.0;
+        options.thresholds.flap_close_seconds = -1.0;
         let handle = spawn_existing(Engine::new(options), monotonic_clock());
         assert_eq!(handle.wait_for_tick(UnixMs(0)).await, Err(EngineStopped));
         assert_eq!(handle.ask_question(Question::Overview).await.unwrap_err(), EngineStopped);

@@ -79,6 +79,7 @@ mod port_rail;
 mod port_trackers;
 mod probe_evidence;
 mod rack_down;
+mod ranks_on_node;
 mod rare_events;
 mod recovery_reason;
 mod reporting_delay;

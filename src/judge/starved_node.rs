@@ -1,7 +1,7 @@
 //! Starved nodes: nodes whose GPUs are below their baseline and below those of their job, and the finding about one.
 
 use gaunt_cluster::{Cluster, Node, NodeId};
-use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, catalogue::gpu};
+use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind};
 
 use super::{
     EvidenceRow, JudgeState, Thresholds, checkpoint_pause,
@@ -11,12 +11,10 @@ use super::{
     idle_ranks::IdleRanks,
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_percent},
+    ranks_on_node::{low_between_samples, rows_in_group, utilization_elsewhere},
     robust_stats::median,
     sample_interval::SampleInterval,
 };
-
-/// Below this number of nodes a node is left out of the median that it is compared with.
-const FEW_NODES: usize = 4;
 
 /// A node whose GPUs are below their baseline and below those of its job group.
 pub(super) struct StarvedNode<'a> {
@@ -39,69 +37,9 @@ pub(super) struct StarvedNode<'a> {
     low_ratio: f64,
 }
 
-/// Where pages come rarely, GPU activity may be known from single instants only, while host pressure and job pace are
-/// counted: GPUs that were low a moment ago still count as low while both last.
-fn low_between_samples(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    group: &JobGroup,
-    host: &HostAverages,
-    rows: &[u32],
-) -> Option<Vec<u32>> {
-    let limits = &judge.limits;
-    let counted = |row: &u32| cluster.current_rate(gpu::UTILIZATION_SECONDS, *row).is_some();
-    let io = host.excess_io_pressure(cluster, limits).is_some();
-    let cpu = CpuPressure::of(host, cluster, limits);
-    let slowed = group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
-    if rows.iter().any(counted) || !slowed || !(io || cpu.pressed || cpu.crowded) {
-        return None;
-    }
-    let lately = |row: &&u32| {
-        let gpu = judge.gpus.get(**row as usize);
-        let since = gpu.and_then(|gpu| gpu.averages.since_low(cluster.now()));
-        since.is_some_and(|seconds| {
-            seconds <= 2.0 * group.interval.seconds() + limits.sample_slack_seconds
-        })
-    };
-    let low: Vec<u32> = rows.iter().filter(lately).copied().collect();
-    (!low.is_empty()).then_some(low)
-}
-
 /// Returns the seconds for which a host that writes may only write a checkpoint, which averages then forget.
 pub(super) fn checkpoint_seconds(interval: SampleInterval, limits: &Thresholds) -> f64 {
     limits.inferred_hang_seconds + interval.two_sample_seconds(limits)
-}
-
-/// Returns the GPUs of a node that are in a job group, without those whose process has just begun: it loads and compiles.
-fn rows_in_group(judge: &JudgeState, cluster: &Cluster, node: &Node, group: &JobGroup) -> Vec<u32> {
-    let starts = |row: u32| {
-        let gpu = judge.gpus.get(row as usize);
-        gpu.is_some_and(|gpu| gpu.start.is_starting(cluster.now(), &judge.limits))
-    };
-    let is_in = |row: &&u32| {
-        let of = judge.job_groups.of(**row);
-        of.is_some_and(|other| std::ptr::eq(other, group)) && !starts(**row)
-    };
-    node.device_rows(DeviceClass::Gpu).iter().filter(is_in).copied().collect()
-}
-
-/// Returns the median utilization of a job group, without these GPUs if they could move it: among many nodes one does
-/// not, of a few it is left out. None where the group has no other node.
-fn utilization_elsewhere(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    group: &JobGroup,
-    rows: &[u32],
-) -> Option<f64> {
-    let (now, gap) = (cluster.now(), cluster.freshness_window());
-    let busy = |row: &u32| judge.gpus.get(*row as usize)?.averages.utilization_at(now, gap);
-    match group.nodes.len() {
-        0 | 1 => None,
-        2..FEW_NODES => {
-            median(group.gpus.iter().filter(|row| !rows.contains(row)).filter_map(busy))
-        }
-        _ => group.utilization,
-    }
 }
 
 impl<'a> StarvedNode<'a> {

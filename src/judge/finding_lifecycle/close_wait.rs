@@ -20,6 +20,9 @@ const CLOSE_SAMPLES: f64 = 2.1;
 /// Periods after which a rate shows a pause: the first one mixes work and pause.
 const PAUSE_PERIODS: f64 = 2.0;
 
+/// Seconds after which a flapping finding closes about what gaunt could not read.
+const UNREAD_FLAPS_S: f64 = 180.0;
+
 /// Upper bound of a lapse in seconds, whatever the settings: larger values overflow a duration.
 pub(super) const MOST_LAPSE_S: f64 = 86_400.0;
 
@@ -39,5 +42,17 @@ impl CloseWait {
 
     pub(super) fn of(self, kind: FindingKind) -> f64 {
         if rests_on_work(kind) { self.of_work } else { self.any }
+    }
+
+    /// Returns the seconds without its evidence after which a flapping finding closes. What gaunt could not read, it reads
+    /// again: that must not be said to fail for long.
+    pub(super) fn of_flapping(kind: FindingKind, limits: &Thresholds) -> f64 {
+        use FindingKind::{AggregatorLate, DataStale, TargetDown};
+        match kind {
+            AggregatorLate | DataStale | TargetDown => {
+                limits.flap_close_seconds.min(UNREAD_FLAPS_S)
+            }
+            _ => limits.flap_close_seconds,
+        }
     }
 }

@@ -8,7 +8,7 @@ use gaunt_schema::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{super::Thresholds, EvidenceCoverage};
+use super::{super::Thresholds, EvidenceCoverage, close_wait::CloseWait};
 
 /// The maximum of changes that are kept: the opening and the newest of the others.
 const MAX_CHANGES: usize = 24;
@@ -345,7 +345,8 @@ impl TrackedFinding {
         }
         // A clock that was set back must not keep it open.
         self.undecided_until = self.undecided_until.min(now);
-        let wait = if self.flapping { limits.flap_close_seconds } else { 0.0 }.max(close_s);
+        let flaps = CloseWait::of_flapping(self.record.finding.kind, limits);
+        let wait = if self.flapping { flaps } else { 0.0 }.max(close_s);
         let ends = self.given_up.is_some()
             || now.duration_since(self.undecided_until).as_secs_f64() >= wait;
         if ends {

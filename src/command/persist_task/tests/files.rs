@@ -69,7 +69,7 @@ fn flapping_ends_although_the_clock_was_set_back() {
     run.ahead_ms = -HOUR_MS;
     run.fleet = SingleFaultFleet::of(FindingKind::PortDown, 0, START);
     run.kill_and_resume(5);
-    run.run_until(run.now + Duration::from_mins(12), |_| {});
+    run.run_until(run.now + Duration::from_mins(32), |_| {});
     let found = run.fault_finding().expect("the port is down");
     assert_ne!(found.life.state, LifeState::Flapping, "{:?}", found.life);
 }
