@@ -112,6 +112,11 @@ fn console_is_intact_after_repeated_stop_and_continue() {
     });
     check_low_cpu(pid);
     pty.press_keys("q");
+    // So may it after the key was pressed.
+    wait_for_some("the end", || {
+        kill_process_group(group, Signal::CONT).ok();
+        has_ended(pid).then_some(())
+    });
     pty.check_restored("0");
 }
 
