@@ -4,7 +4,7 @@ use std::{
     fs,
     path::Path,
     process::Command,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use rustix::process::Signal;
@@ -17,6 +17,7 @@ use crate::{
     prometheus_scrape::{query_instant, query_value},
     test_process::{
         NO_LATENCY, TestProcess, debian_program, free_port, get, start_victoria, wait_for,
+        wait_within,
     },
     victoria_metrics::drop_filter_cache,
 };
@@ -101,7 +102,9 @@ fn prometheus_stores_the_verdicts() {
     // What it wrote is its history after a kill, read from the same store.
     // Old enough to be told from what is scraped after the restart.
     let power = "time() - timestamp(gaunt_gpu_power_watts{node=\"node-a\",gpu=\"0\"}) > 4";
-    wait_for("a metric with history", || query_instant(&prometheus, power).pop());
+    // Those of screens are written once a minute.
+    let limit = Duration::from_mins(2);
+    wait_within(limit, "a metric with history", || query_instant(&prometheus, power).pop());
     aggregator.send_signal(Signal::KILL);
     drop(aggregator);
     let killed_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;

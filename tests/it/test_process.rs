@@ -226,14 +226,23 @@ pub(crate) fn get(address: &str, path: &str) -> Option<(u16, String)> {
     Some((status, body.to_owned()))
 }
 
-/// Polls until there is an answer.
-pub(crate) fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + DEADLINE;
+/// Waits until there is an answer.
+pub(crate) fn wait_for<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
+    wait_within(DEADLINE, what, attempt)
+}
+
+/// Waits for an answer that takes longer than others.
+pub(crate) fn wait_within<T>(
+    limit: Duration,
+    what: &str,
+    mut attempt: impl FnMut() -> Option<T>,
+) -> T {
+    let end = Instant::now() + limit;
     loop {
         if let Some(answer) = attempt() {
             return answer;
         }
-        assert!(Instant::now() < end, "{what}: not within {DEADLINE:?}");
+        assert!(Instant::now() < end, "{what}: not within {limit:?}");
         thread::sleep(Duration::from_millis(50));
     }
 }
