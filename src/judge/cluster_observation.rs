@@ -187,7 +187,10 @@ impl JudgeState {
         let mut signals = gpu.averages.signals_at(at, cluster.freshness_window(), &self.limits);
         let of = |average: &MovingAverage| average.value_at(at, cluster.freshness_window());
         signals.allocated = gpu.allocated;
-        signals.io_pressure = of(&host.io_pressure);
+        // That which follows from idle CPUs is noisy: by itself the level says nothing.
+        let is_io_known =
+            !host.knows_only_iowait() || host.excess_io_pressure(cluster, &self.limits).is_some();
+        signals.io_pressure = of(&host.io_pressure).filter(|_| is_io_known);
         signals.cpu_pressure = of(&host.cpu_pressure);
         signals.busiest_cpu = of(&host.busiest_cpu);
         signals.queue = host.queue.map(|queue| queue.waiting);

@@ -211,6 +211,12 @@ impl HostAverages {
         self.knows_only_iowait
     }
 
+    /// Returns the least rise of IO pressure above its baseline that is evidence.
+    pub(super) fn least_io_rise(&self, limits: &Thresholds) -> f64 {
+        let times = if self.knows_only_iowait { limits.pressure_far_times } else { 1.0 };
+        limits.io_pressure_ratio * times
+    }
+
     /// Returns IO pressure that is evidence. Where it follows from idle CPUs, it varies by chance and is known roughly: it
     /// must be far above its baseline, and more than hosts rise by chance.
     pub(super) fn excess_io_pressure(
@@ -220,8 +226,7 @@ impl HostAverages {
     ) -> Option<BaselineComparison> {
         let is_clear = |io: &BaselineComparison| {
             let rise = io.now - io.baseline.unwrap_or_default();
-            rise >= limits.io_pressure_ratio * limits.pressure_far_times
-                && self.evidence.is_likely(PressureSource::Io)
+            rise >= self.least_io_rise(limits) && self.evidence.is_likely(PressureSource::Io)
         };
         self.compare_io_pressure(cluster).filter(|io| {
             io.exceeds_limit(limits.io_pressure_ratio, limits)

@@ -431,7 +431,7 @@ impl<'a> StarvedNode<'a> {
                 })),
             EvidenceRow::OtherUtilization.to_evidence(self.others, None),
             EvidenceRow::IoPressure
-                .to_evidence(now(io), above(io, limits.io_pressure_ratio))
+                .to_evidence(now(io), above(io, self.host.least_io_rise(limits)))
                 .context_if(!pressure.io)
                 .with_note(baseline(io)),
             EvidenceRow::CpuPressure
