@@ -198,13 +198,7 @@ impl ClusterUnion {
                 let notes = notes.iter().map(|note| SanitizedText::new(note));
                 overview.trouble.splice(0..0, notes.clone());
                 overview.source_trouble.splice(0..0, notes);
-                // Every screen shows the name: totals and lists are not whole.
-                let missing = match silent.as_slice() {
-                    [] => String::new(),
-                    [only] => format!("{only} silent: "),
-                    several => format!("{} clusters silent: ", several.len()),
-                };
-                overview.cluster = SanitizedText::new(&(missing + &overview.cluster));
+                overview.silent_clusters = silent;
                 Answer::Overview(Arc::new(overview))
             }
             answer => answer,

@@ -11,6 +11,9 @@ use super::{Finding, FindingContext, FindingGroup, FleetChange, NodeLine};
 pub struct Overview {
     /// Cluster name from the settings; empty if not set.
     pub cluster: SanitizedText,
+    /// Clusters of a console of several that do not answer: nothing of this holds for them. A bounded number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent_clusters: Vec<SanitizedText>,
     /// Engine time of this answer.
     pub at: UnixMs,
     /// Scrape interval of a target, in milliseconds.
@@ -56,6 +59,15 @@ pub struct Overview {
 }
 
 impl Overview {
+    /// Names the clusters that do not answer in a few words: `hall-2 silent`; None if all do.
+    pub fn describe_silent_clusters(&self) -> Option<String> {
+        match self.silent_clusters.as_slice() {
+            [] => None,
+            [only] => Some(format!("{only} silent")),
+            several => Some(format!("{} clusters silent", several.len())),
+        }
+    }
+
     /// Number of known GPUs.
     pub fn gpu_count(&self) -> u32 {
         self.states.iter().map(|count| count.gpus).sum()

@@ -67,6 +67,7 @@ pub(super) fn fleet_overview(
         counts.iter().filter(|(state, _)| state.is_lost_time()).map(|(_, n)| *n).sum::<u32>();
     Overview {
         cluster: "prod-a".into(),
+        silent_clusters: Vec::new(),
         at: AT,
         period_ms: 1_000,
         nodes: NodeCounts { live: nodes as u32, ..NodeCounts::default() },

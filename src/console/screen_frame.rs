@@ -148,6 +148,11 @@ fn render_identity(overview: Option<&Overview>, theme: Theme) -> Vec<Span<'stati
         let cluster = format!("{}   ", display_text::truncate_text(&overview.cluster, 24));
         spans.push(Span::styled(cluster, theme.style_for(StyleRole::Title)));
     }
+    // Totals and lists are not whole.
+    if let Some(silent) = overview.describe_silent_clusters() {
+        let silent = format!("{}   ", display_text::truncate_text(&silent, 24));
+        spans.push(Span::styled(silent, theme.style_for(StyleRole::Bad)));
+    }
     let nodes = overview.nodes;
     let reported = nodes.live + nodes.stale + nodes.down;
     if reported == 0 {

@@ -110,6 +110,7 @@ impl View<'_> {
         let (findings, groups) = worst_findings(self.findings);
         Overview {
             cluster: self.options.cluster.clone(),
+            silent_clusters: Vec::new(),
             at: self.at,
             period_ms: self.cluster.scrape_period().as_millis() as u64,
             nodes,

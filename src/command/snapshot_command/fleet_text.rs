@@ -55,6 +55,7 @@ fn render_title(overview: &Overview) -> String {
     if !overview.cluster.is_empty() {
         parts.push(overview.cluster.to_string());
     }
+    parts.extend(overview.describe_silent_clusters());
     parts.push(format_count(nodes.live + nodes.stale + nodes.down, "node"));
     parts.push(format_count(overview.gpu_count(), "GPU"));
     parts.push(format!("{} live", nodes.live));

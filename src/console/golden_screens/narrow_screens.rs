@@ -106,3 +106,20 @@ fn job_lists_only_the_gpus_that_differ() {
     let screen = console.draw(80, 24).join("\n");
     assert!(screen.contains("no GPU differs") && !screen.contains("gpu003 GPU"), "{screen}");
 }
+
+#[test]
+fn every_screen_names_clusters_that_do_not_answer() {
+    let mut overview = sample_answers::two_faults_overview(32);
+    overview.silent_clusters = vec!["hall-2".into()];
+    let mut console = GoldenConsole::with_overview(overview.clone());
+    for key in ['1', '2', '5'] {
+        console.press_keys(&[KeyPress::Char(key)]);
+        for (width, height) in [(60, 18), (80, 24), (120, 35)] {
+            let header = &console.draw(width, height)[0];
+            assert!(header.contains("prod-a   hall-2 silent"), "{header}");
+        }
+    }
+    overview.silent_clusters.push("hall-3".into());
+    let header = &GoldenConsole::with_overview(overview).draw(80, 24)[0];
+    assert!(header.contains("2 clusters silent"), "{header}");
+}

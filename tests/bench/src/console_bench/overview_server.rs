@@ -101,6 +101,7 @@ fn build_overview(waiting: &BTreeSet<usize>, second: usize, noise: &mut Overview
     let busy = NODES * GPUS - waiting.len() - lost as usize;
     Overview {
         cluster: "bench".into(),
+        silent_clusters: Vec::new(),
         at,
         period_ms: 1_000,
         nodes: NodeCounts { live: NODES as u32, ..NodeCounts::default() },
