@@ -256,8 +256,9 @@ fn render_title(
         })
     };
     let mut facts = format!(
-        "{name}   {} pairs of {} {of}{}{}",
+        "{name}   {} pair{} of {} {of}{}{}",
         display_text::format_count(rail.pairs.len() as u64),
+        if rail.pairs.len() == 1 { "" } else { "s" },
         square.ends.len(),
         median("within a leaf", rail.within_leaf),
         median("across leaves", rail.across_leaves),
