@@ -23,6 +23,7 @@ use super::{
     job_pauses::Pauses,
     residual_histogram::ResidualHistogram,
     robust_stats::median,
+    sample_interval::NEARLY_ALL,
     shift_detector::ShiftDetector,
 };
 
@@ -176,7 +177,7 @@ fn are_renewed(cluster: &Cluster, group: &JobGroup, since: UnixMs) -> bool {
     let renewed = nodes.filter(|node| {
         node.renewals(DeviceClass::Gpu).last().is_some_and(|renewed| renewed > since)
     });
-    renewed.count() * 5 >= group.nodes.len() * 4
+    renewed.count() as f64 >= group.nodes.len() as f64 * NEARLY_ALL
 }
 
 impl JobEvidence {

@@ -15,6 +15,9 @@ pub(super) struct SampleInterval(f64);
 /// Samples in the span of an average: one sample is four fifths of it.
 const AVERAGED_SAMPLES: f64 = 1.2;
 
+/// The share of a job's nodes that must have new samples for a round.
+pub(super) const NEARLY_ALL: f64 = 0.75;
+
 impl SampleInterval {
     /// Returns the interval of what is new on every page.
     pub(super) fn of_pages(cluster: &Cluster) -> Self {
@@ -38,11 +41,15 @@ impl SampleInterval {
         nodes.fold(Self::of_pages(cluster), Self::longer)
     }
 
-    /// Returns the longest interval of the GPU metrics of these nodes.
+    /// Returns the interval of the GPU metrics within which [`NEARLY_ALL`] of these nodes have a new sample: one exporter
+    /// that answers now and then does not make the rest of a job as rare.
     pub(super) fn of_nodes(cluster: &Cluster, nodes: &[NodeId]) -> Self {
         let nodes = nodes.iter().filter_map(|id| cluster.node_by_id(*id));
-        let longest = nodes.map(|node| Self::of_gpus(cluster, node).0).fold(0.0, f64::max);
-        Self(longest.max(cluster.scrape_period().as_secs_f64()))
+        let mut intervals: Vec<f64> = nodes.map(|node| Self::of_gpus(cluster, node).0).collect();
+        intervals.sort_unstable_by(f64::total_cmp);
+        let needed = (intervals.len() as f64 * NEARLY_ALL).ceil() as usize;
+        let interval = needed.checked_sub(1).map_or(0.0, |last| intervals[last]);
+        Self(interval.max(cluster.scrape_period().as_secs_f64()))
     }
 
     /// Returns a scrape period as an interval.
