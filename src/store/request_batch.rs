@@ -31,17 +31,29 @@ pub(crate) struct RequestSplitter {
 }
 
 impl RequestSplitter {
-    /// Adds a series with its samples.
-    pub(crate) fn push_series(&mut self, labels: &[u8], samples: &[StoreSample]) {
-        write_request::push_series(labels, samples, &mut self.request);
-        self.samples += samples.len() as u32;
-        for sample in samples {
-            let (oldest, newest) = self.span.unwrap_or((sample.at, sample.at));
-            self.span = Some((oldest.min(sample.at), newest.max(sample.at)));
-        }
+    /// Adds a series with the fields of its samples: how many they are, and their oldest and newest instant.
+    pub(crate) fn push_encoded(
+        &mut self,
+        labels: &[u8],
+        fields: &[u8],
+        samples: usize,
+        (oldest, newest): (UnixMs, UnixMs),
+    ) {
+        write_request::push_encoded_series(labels, fields, &mut self.request);
+        self.samples += samples as u32;
+        let span = self.span.unwrap_or((oldest, newest));
+        self.span = Some((span.0.min(oldest), span.1.max(newest)));
         if self.request.len() >= MAX_REQUEST {
             self.close_request();
         }
+    }
+
+    /// Adds a series with its samples.
+    pub(crate) fn push_series(&mut self, labels: &[u8], samples: &[StoreSample]) {
+        let instants = || samples.iter().map(|sample| sample.at);
+        let Some(span) = instants().min().zip(instants().max()) else { return };
+        let fields = write_request::encode_samples(samples);
+        self.push_encoded(labels, &fields, samples.len(), span);
     }
 
     /// The requests.
