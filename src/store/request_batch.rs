@@ -1,6 +1,7 @@
 //! Requests: series are split into bodies of bounded size.
 
 use gaunt_schema::UnixMs;
+use snap::raw::{Encoder, max_compress_len};
 
 use crate::write_request::{self, StoreSample};
 
@@ -22,12 +23,28 @@ pub(crate) struct RequestBatch {
 }
 
 /// Splits series into requests.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RequestSplitter {
     request: Vec<u8>,
+    encoder: Encoder,
+    /// Room for a compressed request; a body has no more bytes than it needs.
+    compressed: Vec<u8>,
     samples: u32,
     span: Option<(UnixMs, UnixMs)>,
     batches: Vec<RequestBatch>,
+}
+
+impl Default for RequestSplitter {
+    fn default() -> Self {
+        Self {
+            request: Vec::new(),
+            encoder: Encoder::new(),
+            compressed: Vec::new(),
+            samples: 0,
+            span: None,
+            batches: Vec::new(),
+        }
+    }
 }
 
 impl RequestSplitter {
@@ -64,9 +81,13 @@ impl RequestSplitter {
 
     fn close_request(&mut self) {
         let Some((oldest, newest)) = self.span.take() else { return };
-        match write_request::compress_request(&self.request) {
-            Ok(body) => {
-                let samples = self.samples;
+        let room = max_compress_len(self.request.len());
+        if self.compressed.len() < room {
+            self.compressed.resize(room, 0);
+        }
+        match self.encoder.compress(&self.request, &mut self.compressed) {
+            Ok(length) => {
+                let (body, samples) = (self.compressed[..length].to_vec(), self.samples);
                 self.batches.push(RequestBatch { body, samples, oldest, newest });
             }
             // Only for requests of 4 GiB.
@@ -93,6 +114,7 @@ mod tests {
         }
         let batches = splitter.finish();
         assert_eq!(batches.len(), 3);
+        assert!(batches.iter().all(|batch| batch.body.capacity() == batch.body.len()));
         let decoded = batches.iter().map(|batch| decode_body(&batch.body).series.len());
         assert_eq!(decoded.sum::<usize>(), 5_000);
         assert_eq!(batches.iter().map(|batch| batch.samples).sum::<u32>(), 5_000);
