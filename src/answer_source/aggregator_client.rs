@@ -192,11 +192,19 @@ impl AggregatorClient {
             if self.members.len() == 1 {
                 return asked.await;
             }
-            let failure = match member.connection.wait_while_alive(asked).await {
-                Err(failure) if failure.is_connection_failure() => failure,
-                answered => return answered,
+            let left = match member.connection.wait_while_alive(asked).await {
+                Some(Err(failure)) if failure.is_connection_failure() => {
+                    (self.leave_member(position, &failure).await, failure)
+                }
+                Some(answered) => return answered,
+                // It was just asked whether it is alive.
+                None => {
+                    let failure = member.connection.silent_error();
+                    (self.move_from(position, &failure).await, failure)
+                }
             };
-            match self.leave_member(position, &failure).await {
+            let (outcome, failure) = left;
+            match outcome {
                 MemberLeft::Moved => error = Some(failure),
                 MemberLeft::Alive => return Err(failure),
                 MemberLeft::NoOther => return Err(failure.at_addresses(&self.all_addresses())),
@@ -211,14 +219,22 @@ impl AggregatorClient {
         addresses.join(" and ")
     }
 
-    /// Moves from an aggregator that failed to the next one that is alive.
+    /// Moves from an aggregator that failed, unless it is alive, to the next one that is.
     async fn leave_member(&self, position: usize, failure: &AggregatorError) -> MemberLeft {
-        let left = &self.members[position].connection;
         if self.choice.position() != position {
             return MemberLeft::Moved;
         }
-        if left.is_alive().await {
+        if self.members[position].connection.is_alive().await {
             return MemberLeft::Alive;
+        }
+        self.move_from(position, failure).await
+    }
+
+    /// Moves from an aggregator that is not alive to the next one that is.
+    async fn move_from(&self, position: usize, failure: &AggregatorError) -> MemberLeft {
+        let left = &self.members[position].connection;
+        if self.choice.position() != position {
+            return MemberLeft::Moved;
         }
         for step in 1..self.members.len() {
             let next = (position + step) % self.members.len();
@@ -254,11 +270,11 @@ impl AggregatorConnection {
         matches!(timeout(ALIVE_WITHIN, request).await, Ok(Ok(_)))
     }
 
-    /// The answer, or an error as soon as the aggregator is no longer alive.
+    /// The answer; none as soon as the aggregator is no longer alive.
     async fn wait_while_alive<T>(
         &self,
         answer: impl Future<Output = Result<T, AggregatorError>>,
-    ) -> Result<T, AggregatorError> {
+    ) -> Option<Result<T, AggregatorError>> {
         tokio::pin!(answer);
         loop {
             let patience = async {
@@ -266,9 +282,9 @@ impl AggregatorConnection {
                 self.is_alive().await
             };
             tokio::select! {
-                answer = &mut answer => return answer,
+                answer = &mut answer => return Some(answer),
                 is_alive = patience => if !is_alive {
-                    return Err(self.silent_error());
+                    return None;
                 }
             }
         }

@@ -5,7 +5,7 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use gaunt_api::{Answer, NodeDetail, Overview, Question, Refusal};
+use gaunt_api::{Answer, Filter, NodeDetail, Overview, Question, Refusal};
 use gaunt_engine::{Engine, EngineHandle, EngineOptions};
 use gaunt_schema::{Delivery, SanitizedText, UnixMs};
 use gaunt_series::{QueryError, SeriesOptions, SeriesReader, SeriesWindow, match_instances};
@@ -24,10 +24,35 @@ const TICK_INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Durati
 /// Instants whose engines are kept: those that a console moves between.
 const MAX_INSTANTS: usize = 4;
 
-/// An engine that stands at an instant, for the whole fleet or for one node.
+/// The part of a fleet that is replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ReplayedPart {
+    Fleet,
+    Node(SanitizedText),
+    Job(SanitizedText),
+}
+
+impl ReplayedPart {
+    /// What a question is about.
+    fn of_question(question: &Question) -> Self {
+        let of_filter = |filter: &Filter| {
+            let node = find_node(filter).map(Self::Node);
+            node.or_else(|| find_text(filter, "job").map(Self::Job)).unwrap_or(Self::Fleet)
+        };
+        match question {
+            Question::Node(node) => Self::Node(node.clone()),
+            Question::Job(job) => Self::Job(job.clone()),
+            Question::Table(filter) => of_filter(filter),
+            Question::History(query) => of_filter(&query.of),
+            _ => Self::Fleet,
+        }
+    }
+}
+
+/// An engine that stands at an instant, for a part of the fleet.
 struct ReplayedInstant {
     at: UnixMs,
-    node: Option<SanitizedText>,
+    part: ReplayedPart,
     /// The engine, or why there is none.
     engine: Result<EngineHandle, SanitizedText>,
 }
@@ -72,14 +97,10 @@ impl PastReplay {
     }
 
     async fn answer_from_replay(&mut self, at: UnixMs, question: Question) -> Answer {
-        let node = match &question {
-            Question::Node(node) => Some(node.clone()),
-            Question::Table(filter) => find_node(filter),
-            Question::History(query) => find_node(&query.of),
-            _ => None,
-        };
+        let part = ReplayedPart::of_question(&question);
         let is_known = |known: &ReplayedInstant| {
-            known.at == at && (known.node == node || known.node.is_none() && known.engine.is_ok())
+            let is_all = known.part == ReplayedPart::Fleet && known.engine.is_ok();
+            known.at == at && (known.part == part || is_all)
         };
         let known = self.instants.iter().position(is_known);
         let position = if let Some(position) = known {
@@ -88,8 +109,8 @@ impl PastReplay {
             if self.instants.len() == MAX_INSTANTS {
                 self.instants.pop_front();
             }
-            let engine = self.replay(at, node.as_ref()).await;
-            self.instants.push_back(ReplayedInstant { at, node, engine });
+            let engine = self.replay(at, &part).await;
+            self.instants.push_back(ReplayedInstant { at, part, engine });
             self.instants.len() - 1
         };
         match &self.instants[position].engine {
@@ -106,14 +127,10 @@ impl PastReplay {
         }
     }
 
-    /// Lives through the time before `at`, with the targets of one node only if one is named.
-    async fn replay(
-        &self,
-        at: UnixMs,
-        node: Option<&SanitizedText>,
-    ) -> Result<EngineHandle, SanitizedText> {
+    /// Lives through the time before `at`, with the targets of this part.
+    async fn replay(&self, at: UnixMs, part: &ReplayedPart) -> Result<EngineHandle, SanitizedText> {
         let mut series = self.series.clone();
-        if let Some(node) = node {
+        if let ReplayedPart::Node(node) = part {
             let instances = self.list_instances(node).await;
             if !instances.is_empty() {
                 let matcher = match_instances(&instances);
@@ -123,10 +140,13 @@ impl PastReplay {
                 };
             }
         }
-        let engine = self.read_engine(&series, at).await.map_err(|error| {
-            let next = match (&error, node) {
-                (QueryError::OverBudget { .. }, None) => {
-                    "; open one node, or raise prometheus.max_samples"
+        let engine = self.read_engine(&series, at, part).await.map_err(|error| {
+            let next = match (&error, part) {
+                (QueryError::OverBudget { .. }, ReplayedPart::Fleet) => {
+                    "; open one node or job, or raise prometheus.max_samples"
+                }
+                (QueryError::OverBudget { .. }, ReplayedPart::Job(_)) => {
+                    "; open one node of the job, or raise prometheus.max_samples"
                 }
                 _ => "",
             };
@@ -143,10 +163,19 @@ impl PastReplay {
         }
     }
 
-    async fn read_engine(&self, series: &SeriesOptions, at: UnixMs) -> Result<Engine, QueryError> {
-        let mut reader = SeriesReader::open(series).await?.with_remote_read();
+    async fn read_engine(
+        &self,
+        series: &SeriesOptions,
+        at: UnixMs,
+        part: &ReplayedPart,
+    ) -> Result<Engine, QueryError> {
+        let mut reader = SeriesReader::open(series).await?;
         let mut from = at - SPAN;
         reader.discover_names(from, at).await?;
+        if let ReplayedPart::Job(job) = part {
+            reader.narrow_to_job(job, from, at).await?;
+        }
+        let mut reader = reader.with_remote_read();
         let (mut engine, mut tick) = (None, None);
         while from < at {
             let until = (from + SLICE).min(at);
@@ -171,10 +200,15 @@ impl PastReplay {
 }
 
 /// The node that all rows of a filter are on.
-pub(super) fn find_node(filter: &gaunt_api::Filter) -> Option<SanitizedText> {
-    let field = filter.subject().find_field("node")?;
+pub(super) fn find_node(filter: &Filter) -> Option<SanitizedText> {
+    find_text(filter, "node")
+}
+
+/// The only text that a field of all rows of a filter can have.
+fn find_text(filter: &Filter, field: &str) -> Option<SanitizedText> {
+    let field = filter.subject().find_field(field)?;
     match filter.required_texts(field.key)?.as_slice() {
-        [node] => Some(SanitizedText::new(node)),
+        [text] => Some(SanitizedText::new(text)),
         _ => None,
     }
 }

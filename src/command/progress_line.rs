@@ -2,10 +2,12 @@
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
+    pin::pin,
     time::{Duration, Instant},
 };
 
 use gaunt_schema::{UnixMs, time::format_duration};
+use tokio::time::sleep;
 
 /// Work that takes less shows nothing.
 const SHORT: Duration = Duration::from_secs(1);
@@ -16,6 +18,8 @@ const RENEWED: Duration = Duration::from_millis(250);
 /// The line on standard error; it is removed at the end. Nothing is written where that is no terminal.
 #[derive(Debug)]
 pub(super) struct ProgressLine {
+    /// What is done.
+    work: &'static str,
     /// First and last instant of the work.
     span: (UnixMs, UnixMs),
     begun: Instant,
@@ -25,8 +29,21 @@ pub(super) struct ProgressLine {
 
 impl ProgressLine {
     /// The progress of work that advances from the first instant to the last one.
-    pub(super) fn new(span: (UnixMs, UnixMs)) -> Self {
-        Self { span, begun: Instant::now(), written: None, is_terminal: io::stderr().is_terminal() }
+    pub(super) fn new(work: &'static str, span: (UnixMs, UnixMs)) -> Self {
+        let is_terminal = io::stderr().is_terminal();
+        Self { work, span, begun: Instant::now(), written: None, is_terminal }
+    }
+
+    /// Waits for a part of the work that begins at this instant, and shows meanwhile how far the work is.
+    pub(super) async fn during<T>(&mut self, at: UnixMs, part: impl Future<Output = T>) -> T {
+        let mut part = pin!(part);
+        loop {
+            self.advance_to(at);
+            tokio::select! {
+                result = &mut part => return result,
+                () = sleep(RENEWED) => {}
+            }
+        }
     }
 
     /// Shows how far the work is, if the last line is old enough.
@@ -34,7 +51,8 @@ impl ProgressLine {
         let now = Instant::now();
         let due = self.written.map_or(self.begun + SHORT, |written| written + RENEWED);
         if self.is_terminal && now >= due {
-            let text = describe_progress(self.span, at, now.duration_since(self.begun));
+            let lasted = now.duration_since(self.begun);
+            let text = describe_progress(self.work, self.span, at, lasted);
             // Without a terminal that accepts it there is nobody to tell.
             drop(write!(io::stderr(), "\r{text}\x1b[K"));
             self.written = Some(now);
@@ -51,11 +69,16 @@ impl Drop for ProgressLine {
 }
 
 /// Describes the progress at an instant, this long after the start.
-fn describe_progress((first, last): (UnixMs, UnixMs), at: UnixMs, lasted: Duration) -> String {
+fn describe_progress(
+    work: &str,
+    (first, last): (UnixMs, UnixMs),
+    at: UnixMs,
+    lasted: Duration,
+) -> String {
     let whole = last.duration_since(first);
     let share = at.duration_since(first).as_secs_f64() / whole.as_secs_f64().max(1e-3);
     let share = share.clamp(0.0, 1.0);
-    let text = format!("gaunt: {:.0} % of {}", share * 100.0, format_duration(whole));
+    let text = format!("gaunt: {work}: {:.0} % of {}", share * 100.0, format_duration(whole));
     if share <= 0.02 {
         return text;
     }
@@ -70,11 +93,14 @@ mod tests {
     #[test]
     fn progress_is_a_share_of_the_recorded_time_and_what_is_left() {
         let span = (UnixMs(0), UnixMs(5_400_000));
-        let at = |ms, seconds| describe_progress(span, UnixMs(ms), Duration::from_secs(seconds));
-        assert_eq!(at(0, 1), "gaunt: 0 % of 1h30");
-        assert_eq!(at(1_350_000, 20), "gaunt: 25 % of 1h30, 1m left");
-        assert_eq!(at(9_000_000, 80), "gaunt: 100 % of 1h30, 0s left");
-        let instant = describe_progress((UnixMs(0), UnixMs(0)), UnixMs(0), Duration::ZERO);
-        assert_eq!(instant, "gaunt: 0 % of 0s");
+        let at = |ms, seconds| {
+            describe_progress("judging", span, UnixMs(ms), Duration::from_secs(seconds))
+        };
+        assert_eq!(at(0, 1), "gaunt: judging: 0 % of 1h30");
+        assert_eq!(at(1_350_000, 20), "gaunt: judging: 25 % of 1h30, 1m left");
+        assert_eq!(at(9_000_000, 80), "gaunt: judging: 100 % of 1h30, 0s left");
+        let instant = (UnixMs(0), UnixMs(0));
+        let instant = describe_progress("judging", instant, UnixMs(0), Duration::ZERO);
+        assert_eq!(instant, "gaunt: judging: 0 % of 0s");
     }
 }

@@ -87,7 +87,7 @@ pub async fn record_past(past: PastOptions, options: RecordOptions) -> anyhow::R
     // The writer's thread sets the pace.
     let recorded = spawn_blocking(move || -> anyhow::Result<Recorder> {
         let recorder = Recorder::start_recording(options)?;
-        let mut progress = ProgressLine::new((deliveries.first, until));
+        let mut progress = ProgressLine::new("recording", (deliveries.first, until));
         for delivery in deliveries {
             let (at, delivery) = delivery?;
             progress.advance_to(at);

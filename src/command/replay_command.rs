@@ -197,7 +197,7 @@ impl ReplayFeed {
 
 /// Plays the recording and prints the state at its end.
 fn run_to_end(feed: ReplayFeed, mut engine: Engine) -> anyhow::Result<()> {
-    let mut progress = ProgressLine::new((feed.from, feed.last));
+    let mut progress = ProgressLine::new("replaying", (feed.from, feed.last));
     feed.play_events(|event| {
         match event {
             ReplayEvent::Delivered(delivery) => engine.ingest_delivery(delivery),

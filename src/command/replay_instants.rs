@@ -34,7 +34,7 @@ impl ReplayInstants {
 
     /// The same, with its progress up to the last delivery on the terminal.
     pub(super) fn with_end(self, last: UnixMs) -> Self {
-        Self { progress: Some(ProgressLine::new((self.next, last))), ..self }
+        Self { progress: Some(ProgressLine::new("judging", (self.next, last))), ..self }
     }
 
     /// The next instant before a delivery at this time; none once it is to be delivered.

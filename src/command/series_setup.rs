@@ -10,6 +10,7 @@ use gaunt_series::{
 };
 use tokio::{sync::mpsc, task::block_in_place};
 
+use super::progress_line::ProgressLine;
 use crate::answer_source::play_window;
 use gaunt_engine::Engine;
 
@@ -27,9 +28,32 @@ const SLICE: Duration = Duration::from_mins(5);
 pub struct SeriesSetup {
     reader: SeriesReader,
     refresh: Duration,
-    /// The first slice with pages, and its end.
+    /// The first slice with pages, and what follows it.
     first: SeriesWindow,
-    until: UnixMs,
+    slices: RecentSlices,
+    progress: ProgressLine,
+}
+
+/// The slices of the recent past, up to the time at which the last one is asked for: what is scraped while it is read
+/// belongs to the feed. A slice that ends at the present would be followed by another one for ever, as long as each takes
+/// its time.
+#[derive(Clone, Copy, Debug)]
+struct RecentSlices {
+    from: UnixMs,
+    is_last: bool,
+}
+
+impl RecentSlices {
+    /// The beginning, which is no part of it, and the end of the next slice, where samples up to `due` can be read.
+    fn next_slice(&mut self, due: UnixMs) -> Option<(UnixMs, UnixMs)> {
+        if self.is_last || self.from >= due {
+            return None;
+        }
+        let from = self.from;
+        self.from = (from + SLICE).min(due);
+        self.is_last = self.from == due;
+        Some((from, self.from))
+    }
 }
 
 impl SeriesSetup {
@@ -42,21 +66,23 @@ impl SeriesSetup {
         let recent = recent.clamp(RECENT, LONGEST_RECENT);
         let mut reader = SeriesReader::open(options).await?;
         let now = gaunt_engine::monotonic_clock()() - feed_lag(refresh);
-        reader.discover_names(now - recent, now).await?;
-        let mut from = now - recent;
-        loop {
-            let until = (from + SLICE).min(now);
-            let result = reader.read_window(from, until).await;
-            match result {
+        let from = now - recent;
+        let mut progress = ProgressLine::new("reading the recent past", (from, now));
+        progress.during(from, reader.discover_names(from, now)).await?;
+        let mut slices = RecentSlices { from, is_last: false };
+        let mut silence = None;
+        while let Some((from, until)) = slices.next_slice(now) {
+            match progress.during(from, reader.read_window(from, until)).await {
                 Ok(first) if !first.batches.is_empty() => {
-                    return Ok(Self { reader, refresh, first, until });
+                    slices.is_last = false;
+                    return Ok(Self { reader, refresh, first, slices, progress });
                 }
-                Ok(_) if until == now => return Err(reader.no_series()),
-                Err(error @ QueryError::NoScrapes { .. }) if until == now => return Err(error),
-                Ok(_) | Err(QueryError::NoScrapes { .. }) => from = until,
+                Ok(_) => silence = None,
+                Err(error @ QueryError::NoScrapes { .. }) => silence = Some(error),
                 Err(error) => return Err(error),
             }
         }
+        Err(silence.unwrap_or_else(|| reader.no_series()))
     }
 
     /// The time between two scrapes of a target by the server.
@@ -67,7 +93,7 @@ impl SeriesSetup {
     /// Plays the recent past, unless the engine has state of its own, and returns the feed for what follows.
     pub(super) async fn play_recent(mut self, engine: &mut Engine) -> anyhow::Result<SeriesFeed> {
         let present = gaunt_engine::monotonic_clock();
-        let (plays, mut tick, mut from) = (engine.is_new(), None, self.until);
+        let (plays, mut tick, mut from) = (engine.is_new(), None, self.slices.from);
         loop {
             let window = std::mem::take(&mut self.first);
             // What follows begins at the newest scrape: by its clock the server may be behind ours.
@@ -76,16 +102,12 @@ impl SeriesSetup {
                 block_in_place(|| play_window(engine, window, &mut tick));
             }
             let due = present() - feed_lag(self.refresh);
-            if self.until >= due {
-                break;
-            }
-            let until = (self.until + SLICE).min(due);
-            match self.reader.read_window(self.until, until).await {
+            let Some((begin, until)) = self.slices.next_slice(due) else { break };
+            match self.progress.during(begin, self.reader.read_window(begin, until)).await {
                 Ok(window) => self.first = window,
                 Err(QueryError::NoScrapes { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
-            self.until = until;
         }
         let clock = SeriesClock::new(present, feed_lag(self.refresh), from);
         Ok(SeriesFeed { reader: self.reader, refresh: self.refresh, from, clock })
@@ -116,5 +138,25 @@ impl SeriesFeed {
     /// Starts to read.
     pub(super) fn start_reading(self, inbox: mpsc::Sender<Delivery>) -> SeriesReaderHandle {
         spawn_reading(self.reader, self.from, self.refresh, inbox, self.clock)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that takes its time: the present goes on while a slice is read.
+    #[test]
+    fn recent_past_ends_although_the_present_goes_on() {
+        let mut due = UnixMs(0) + SLICE * 2 + Duration::from_secs(90);
+        let mut slices = RecentSlices { from: UnixMs(0), is_last: false };
+        let mut read = Vec::new();
+        while let Some((from, until)) = slices.next_slice(due) {
+            assert!(until <= due, "nothing is asked for that is not there yet");
+            read.push((from.0 / 1_000, until.0 / 1_000));
+            due = due + Duration::from_secs(20);
+        }
+        assert_eq!(read, [(0, 300), (300, 600), (600, 730)]);
+        assert_eq!(RecentSlices { from: due, is_last: false }.next_slice(due), None);
     }
 }

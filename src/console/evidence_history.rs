@@ -33,8 +33,13 @@ impl EvidenceHistory {
 
     /// Returns the points of the last `span_ms` milliseconds.
     pub(crate) fn newest_points(history: &MetricHistory, span_ms: u64) -> &[Option<f32>] {
-        let count = span_ms.div_ceil(history.step_ms.max(1)) as usize;
-        &history.mean[history.mean.len().saturating_sub(count)..]
+        Self::newest_of(&history.mean, history.step_ms, span_ms)
+    }
+
+    /// Returns those of points that are `step_ms` apart.
+    pub(crate) fn newest_of(points: &[Option<f32>], step_ms: u64, span_ms: u64) -> &[Option<f32>] {
+        let count = span_ms.div_ceil(step_ms.max(1)) as usize;
+        &points[points.len().saturating_sub(count)..]
     }
 }
 

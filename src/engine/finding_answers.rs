@@ -1,8 +1,8 @@
 //! Answers about findings, and the explanation of one of them.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use gaunt_schema::SanitizedText;
+use gaunt_schema::{LifeState, SanitizedText, UnixMs};
 
 use super::{Engine, finding_journal::FindingJournal, view::View};
 use gaunt_api::{
@@ -11,6 +11,9 @@ use gaunt_api::{
 };
 use gaunt_cluster::Cluster;
 use gaunt_judge::{FindingRecord, Judge};
+
+/// The time for which a closed finding may still be in the verdicts of a store, which are written in steps.
+const CLOSED_LATE: Duration = Duration::from_mins(1);
 
 /// Explanations by finding id.
 pub(super) type ExplanationsById = HashMap<String, Arc<EvidenceContext>>;
@@ -71,10 +74,44 @@ impl Engine {
     ) -> Result<Arc<Explanation>, Refusal> {
         let unknown = || Refusal::UnknownFinding { finding: SanitizedText::new(id) };
         let finding = view.find_finding(id).ok_or_else(unknown)?.clone();
-        let (rule, keys) = gaunt_judge::detection_rule(finding.kind);
         let journal = self.journal.as_ref().filter(|_| view.past.is_none());
         let chain = self.explanations.get(id).filter(|_| view.past.is_none()).cloned();
         let chain = chain.or_else(|| journal?.explanation_of(&finding));
+        let context = view.past.is_none().then(|| self.finding_context(&finding));
+        let explanation = self.build_explanation(finding, chain, journal);
+        Ok(Arc::new(Explanation { context, ..explanation }))
+    }
+
+    /// The explanation of a finding that was open at an instant of which no view is kept: of the one that is open since, or
+    /// of what the journal has. Its context of then is not kept.
+    pub(super) fn explain_earlier_finding(&self, id: &str, at: UnixMs) -> Option<Arc<Explanation>> {
+        let all = self.findings.findings.iter().chain(&self.closed.findings);
+        let mut same = all.filter(|finding| finding.id == id);
+        let newest = same.clone().next()?.life.opened;
+        let was_open = |finding: &&Finding| {
+            let closed = finding.life.closed;
+            finding.life.opened <= at && closed.is_none_or(|closed| closed + CLOSED_LATE >= at)
+        };
+        let finding = same.find(was_open)?.clone();
+        let journal = self.journal.as_ref();
+        let recorded = journal.and_then(|journal| journal.explanation_of(&finding));
+        let chain = recorded.or_else(|| {
+            self.explanations.get(id).filter(|_| finding.life.opened == newest).cloned()
+        });
+        let mut explanation = self.build_explanation(finding, chain, journal);
+        let life = &mut explanation.finding.life;
+        (life.state, life.closed) = (LifeState::Open, None);
+        Some(Arc::new(Explanation { at, ..explanation }))
+    }
+
+    /// The explanation without context.
+    fn build_explanation(
+        &self,
+        finding: Finding,
+        chain: Option<Arc<EvidenceContext>>,
+        journal: Option<&FindingJournal>,
+    ) -> Explanation {
+        let (rule, keys) = gaunt_judge::detection_rule(finding.kind);
         let chain = chain.map(|context| (*context).clone());
         let (earlier_count, earlier) =
             journal.map_or_else(Default::default, |journal| journal.count_earlier(&finding));
@@ -92,18 +129,8 @@ impl Engine {
             Some(LimitDetail { key: (*key).to_owned(), value, why })
         };
         let limits = named.iter().filter_map(limit).collect();
-        let (at, rule) = (self.cluster.now(), rule.to_owned());
-        let context = view.past.is_none().then(|| self.finding_context(&finding));
-        Ok(Arc::new(Explanation {
-            at,
-            finding,
-            rule,
-            limits,
-            chain,
-            earlier_count,
-            earlier,
-            context,
-        }))
+        let (at, rule, context) = (self.cluster.now(), rule.to_owned(), None);
+        Explanation { at, finding, rule, limits, chain, earlier_count, earlier, context }
     }
 }
 

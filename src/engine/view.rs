@@ -95,8 +95,14 @@ impl Engine {
         let now = self.cluster.now();
         let oldest = self.snapshots.oldest_time();
         let seconds = now.duration_since(oldest.unwrap_or(now)).as_secs();
-        let not_kept = Refusal::NotKept { seconds, oldest };
-        let snapshot = self.snapshots.snapshot_at(when.to_instant(now)).ok_or(not_kept)?;
+        let at = when.to_instant(now);
+        let Some(snapshot) = self.snapshots.snapshot_at(at) else {
+            let recorded = match question {
+                Question::Finding(id) => self.explain_earlier_finding(id, at),
+                _ => None,
+            };
+            return recorded.map(Answer::Finding).ok_or(Refusal::NotKept { seconds, oldest });
+        };
         let gpus = |(_, node): (_, &Node)| node.device_rows(DeviceClass::Gpu).len() as u32;
         let view = View {
             loss: &snapshot.unpack_loss(),

@@ -111,19 +111,18 @@ impl QueryClient {
         &self.shown
     }
 
-    /// The values of a label of the series from `from` to `until`; those of `__name__` are the names of metrics.
-    pub(crate) async fn list_values(
+    /// The values of a label of the series from `from` to `until` that one of the selectors selects, if there are any;
+    /// those of `__name__` are the names of metrics.
+    pub(crate) async fn list_values<T: AsRef<str>>(
         &mut self,
         label: &str,
-        selector: &str,
+        selectors: &[T],
         from: UnixMs,
         until: UnixMs,
     ) -> Result<Vec<String>, QueryError> {
         let (start, end) = (seconds_text(from), seconds_text(until));
         let mut form = vec![("start", start.as_str()), ("end", end.as_str())];
-        if !selector.is_empty() {
-            form.push(("match[]", selector));
-        }
+        form.extend(selectors.iter().map(|selector| ("match[]", selector.as_ref())));
         let url = self.api_url(&format!("label/{label}/values"), &form);
         let body = self.fetch_body(|client| client.get(url.clone())).await?;
         let answer: QueryAnswer<'_, Vec<String>> = self.parse_answer(&body)?;

@@ -117,6 +117,53 @@ pub(crate) fn select_names(names: &[&str], instances: &[&str], matchers: &str) -
     text
 }
 
+/// The selectors of the series that name a job, as exporters name it: by a scheduler's label, by `gaunt_gpu_job_info`, or by
+/// namespace and pods. A label that the server has too is `exported_`.
+pub(crate) fn select_job(job: &str, matchers: &str) -> Vec<String> {
+    let select = |own: &str| {
+        let mut text = format!("{{{own}");
+        push_matchers(&mut text, matchers);
+        text.push('}');
+        text
+    };
+    let named = |label: &str| match_values(label, &[job]);
+    let mut selectors: Vec<String> =
+        ["hpc_job", "job_id", "slurm_job_id"].map(|label| select(&named(label))).into();
+    selectors.extend(
+        ["job", "exported_job"]
+            .map(|label| select(&format!("__name__=\"gaunt_gpu_job_info\",{}", named(label)))),
+    );
+    if let Some((namespace, owner)) = job.split_once('/') {
+        for exported in ["", "exported_"] {
+            let namespace = match_values(&format!("{exported}namespace"), &[namespace]);
+            let mut pods = format!("{exported}pod=~\"");
+            push_literal(&mut pods, owner);
+            selectors.push(select(&format!("{namespace},{pods}(-.*)?\"")));
+        }
+    }
+    selectors
+}
+
+/// The matcher of series from all exporters at the hosts of these instances.
+pub(crate) fn match_hosts(instances: &[String]) -> String {
+    let host = |instance: &str| match instance.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host.to_owned(),
+        _ => instance.to_owned(),
+    };
+    let mut hosts: Vec<String> = instances.iter().map(|instance| host(instance)).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    let mut text = "instance=~\"(".to_owned();
+    for (index, host) in hosts.iter().enumerate() {
+        if index > 0 {
+            text.push('|');
+        }
+        push_literal(&mut text, host);
+    }
+    text.push_str(")(:[0-9]+)?\"");
+    text
+}
+
 fn push_matchers(text: &mut String, matchers: &str) {
     let matchers = matchers.trim().trim_matches(',').trim();
     if !matchers.is_empty() {
@@ -170,6 +217,31 @@ fn push_literal(text: &mut String, literal: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn job_is_selected_by_each_of_its_names_and_all_exporters_of_its_hosts() {
+        assert_eq!(
+            select_job("48.2", "cluster=\"a\",")[..4],
+            [
+                r#"{hpc_job=~"48\\.2",cluster="a"}"#,
+                r#"{job_id=~"48\\.2",cluster="a"}"#,
+                r#"{slurm_job_id=~"48\\.2",cluster="a"}"#,
+                r#"{__name__="gaunt_gpu_job_info",job=~"48\\.2",cluster="a"}"#,
+            ]
+        );
+        assert_eq!(
+            select_job("train/llama", "")[5..],
+            [
+                r#"{namespace=~"train",pod=~"llama(-.*)?"}"#,
+                r#"{exported_namespace=~"train",exported_pod=~"llama(-.*)?"}"#,
+            ]
+        );
+        let instances = ["gpu1.example:9400", "gpu1.example:9100", "[::1]:9400", "gpu2"];
+        let instances = instances.map(str::to_owned);
+        let matcher = r#"instance=~"(\\[::1\\]|gpu1\\.example|gpu2)(:[0-9]+)?""#;
+        assert_eq!(match_hosts(&instances), matcher);
+        assert!(parse_matchers(matcher).is_some(), "it can be sent by remote read");
+    }
 
     #[test]
     fn selector_names_series_and_instances_literally() {

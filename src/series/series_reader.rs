@@ -13,7 +13,7 @@ use crate::{
     query_client::QueryClient,
     read_names::{QueriedNames, read_name_count},
     remote_read::ReadSelection,
-    selector::{Matcher, check_matchers, parse_matchers, select_names},
+    selector::{Matcher, check_matchers, match_hosts, parse_matchers, select_job, select_names},
     series_pages::SeriesPages,
     series_targets::SeriesTargets,
 };
@@ -114,6 +114,27 @@ impl SeriesReader {
         self
     }
 
+    /// Reads only what is scraped at the hosts of this job, if it is found in this time. Names are those that were
+    /// discovered before.
+    pub async fn narrow_to_job(
+        &mut self,
+        job: &str,
+        from: UnixMs,
+        until: UnixMs,
+    ) -> Result<(), QueryError> {
+        let selectors = select_job(job, &self.source.selector);
+        let instances = self.source.client.list_values("instance", &selectors, from, until).await?;
+        if !instances.is_empty() {
+            let matcher = match_hosts(&instances);
+            let own = std::mem::take(&mut self.source.selector);
+            self.source.selector = match own.trim().trim_matches(',') {
+                "" => matcher,
+                own => format!("{own},{matcher}"),
+            };
+        }
+        Ok(())
+    }
+
     /// The address of the server, for messages.
     pub fn server(&self) -> &SanitizedText {
         &self.server
@@ -122,10 +143,11 @@ impl SeriesReader {
     /// Finds the names that the server has in this time and gaunt reads.
     pub async fn discover_names(&mut self, from: UnixMs, until: UnixMs) -> Result<(), QueryError> {
         let selector = match self.source.selector.trim() {
-            "" => String::new(),
-            matchers => format!("{{{}}}", matchers.trim_matches(',')),
+            "" => None,
+            matchers => Some(format!("{{{}}}", matchers.trim_matches(','))),
         };
-        let names = self.source.client.list_values("__name__", &selector, from, until).await?;
+        let client = &mut self.source.client;
+        let names = client.list_values("__name__", selector.as_slice(), from, until).await?;
         let names = QueriedNames::of_server(&names);
         if names.is_empty() {
             return Err(self.no_series());

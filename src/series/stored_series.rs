@@ -254,7 +254,7 @@ impl StoredSeries {
         until: UnixMs,
     ) -> Result<Vec<String>, QueryError> {
         let selector = select_names(&[NODE_VERDICT], &[], &self.matchers);
-        let mut nodes = self.client.list_values("node", &selector, from, until).await?;
+        let mut nodes = self.client.list_values("node", &[selector], from, until).await?;
         nodes.retain(|node| !node.is_empty());
         nodes.sort_unstable();
         nodes.dedup();

@@ -31,12 +31,29 @@ pub(crate) fn key_matches(key: &[u8], name: &str, labels: &[(&str, &str)]) -> bo
     for part in std::iter::once(name).chain(parts) {
         let Some((found, others)) = rest.split_at_checked(part.len()) else { return false };
         let Some((&END, others)) = others.split_first() else { return false };
-        if found != part.as_bytes() {
+        if !is_same(found, part.as_bytes()) {
             return false;
         }
         rest = others;
     }
     rest.is_empty()
+}
+
+/// Whether two texts of one length are the same. Parts of a key are short: a call of the system's comparison for each would
+/// take longer than it compares. Two ends that overlap cover what is between their lengths.
+#[inline]
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    fn ends<const LENGTH: usize>(one: &[u8], other: &[u8]) -> bool {
+        one.first_chunk::<LENGTH>() == other.first_chunk::<LENGTH>()
+            && one.last_chunk::<LENGTH>() == other.last_chunk::<LENGTH>()
+    }
+    match one.len() {
+        0..4 => one.iter().zip(other).all(|(one, other)| one == other),
+        4..8 => ends::<4>(one, other),
+        8..16 => ends::<8>(one, other),
+        16..=32 => ends::<16>(one, other),
+        _ => one == other,
+    }
 }
 
 #[cfg(test)]
@@ -61,5 +78,18 @@ mod tests {
             }
         }
         assert!(!key_matches(&[], "a", &[]), "a free place has no key");
+    }
+
+    #[test]
+    fn texts_of_every_length_differ_in_any_byte() {
+        for length in 0..70 {
+            let text: Vec<u8> = (0..length).collect();
+            assert!(is_same(&text, &text.clone()));
+            for at in 0..text.len() {
+                let mut other = text.clone();
+                other[at] ^= 0x80;
+                assert!(!is_same(&text, &other), "{at} of {length}");
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     request_batch::{RequestBatch, RequestSplitter},
     series_key::{SeriesHasher, key_matches, write_key},
     window_file::WindowRecord,
-    write_request::{STALE_MARKER, StoreSample, encode_labels},
+    write_request::{MAX_SAMPLE, STALE_MARKER, SampleField, encode_labels},
 };
 
 /// Most steps of a window: names are then sent once in a minute, which nearly halves the bytes.
@@ -226,20 +226,26 @@ impl SeriesWindow {
     pub(crate) fn take_requests(&mut self) -> Vec<RequestBatch> {
         let mut splitter = RequestSplitter::default();
         let mut ended = Vec::new();
+        // All series have samples at the same instants.
+        let fields: Vec<(UnixMs, SampleField)> =
+            self.instants.iter().map(|at| (*at, SampleField::at_instant(*at))).collect();
         for (number, series) in self.series.iter_mut().enumerate() {
             if series.text.is_empty() {
                 continue;
             }
-            let mut samples = [StoreSample::default(); STEPS];
-            let mut count = 0;
-            for (step, at) in self.instants.iter().enumerate() {
-                if series.present & (1 << step) != 0 {
-                    samples[count] = StoreSample { at: *at, bits: series.bits[step] };
+            let mut samples = [0; STEPS * MAX_SAMPLE];
+            let (mut end, mut count, mut span) = (0, 0, None);
+            for (step, (at, field)) in fields.iter().enumerate() {
+                if series.present & (1 << step) != 0
+                    && let Some(room) = samples[end..].first_chunk_mut()
+                {
+                    end += field.write_value(series.bits[step], room);
                     count += 1;
+                    span = Some((span.map_or(*at, |(oldest, _)| oldest), *at));
                 }
             }
-            if count > 0 {
-                splitter.push_series(series.labels(), &samples[..count]);
+            if let Some(span) = span {
+                splitter.push_encoded(series.labels(), &samples[..end], count, span);
             }
             (series.present, series.is_recorded) = (0, false);
             if series.absent >= ABSENT_STEPS {

@@ -48,19 +48,61 @@ pub fn encode_labels(labels: &mut [(&str, &str)], out: &mut Vec<u8>) {
     }
 }
 
+/// The longest field of a sample: tag and length, tag and value, tag and instant.
+pub(crate) const MAX_SAMPLE: usize = 2 + 1 + 8 + 1 + 10;
+
+/// The field of a sample at an instant: only its value is to be filled in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SampleField {
+    bytes: [u8; MAX_SAMPLE],
+    length: usize,
+}
+
+impl SampleField {
+    /// The field of samples at this instant.
+    pub(crate) fn at_instant(at: UnixMs) -> Self {
+        let mut field = Vec::with_capacity(MAX_SAMPLE);
+        push_field(FIELD_2, 10 + varint_length(at.0 as u64), &mut field);
+        field.push(SAMPLE_VALUE);
+        field.extend_from_slice(&[0; 8]);
+        field.push(SAMPLE_INSTANT);
+        push_varint(at.0 as u64, &mut field);
+        let length = field.len();
+        field.resize(MAX_SAMPLE, 0);
+        let mut bytes = [0; MAX_SAMPLE];
+        bytes.copy_from_slice(&field);
+        Self { bytes, length }
+    }
+
+    /// Writes the field with this value to the beginning of `out`; returns its length.
+    pub(crate) fn write_value(&self, bits: u64, out: &mut [u8; MAX_SAMPLE]) -> usize {
+        *out = self.bytes;
+        out[3..11].copy_from_slice(&bits.to_le_bytes());
+        self.length
+    }
+}
+
 /// Appends a series to a request that is not compressed yet.
 pub fn push_series(labels: &[u8], samples: &[StoreSample], out: &mut Vec<u8>) {
-    let sample_length = |sample: &StoreSample| 10 + varint_length(sample.at.0 as u64);
-    let all_samples: usize = samples.iter().map(|sample| field_length(sample_length(sample))).sum();
-    push_field(FIELD_1, labels.len() + all_samples, out);
-    out.extend_from_slice(labels);
+    push_encoded_series(labels, &encode_samples(samples), out);
+}
+
+/// The fields of samples.
+pub(crate) fn encode_samples(samples: &[StoreSample]) -> Vec<u8> {
+    let mut fields = Vec::with_capacity(samples.len() * MAX_SAMPLE);
     for sample in samples {
-        push_field(FIELD_2, sample_length(sample), out);
-        out.push(SAMPLE_VALUE);
-        out.extend_from_slice(&sample.bits.to_le_bytes());
-        out.push(SAMPLE_INSTANT);
-        push_varint(sample.at.0 as u64, out);
+        let mut field = [0; MAX_SAMPLE];
+        let length = SampleField::at_instant(sample.at).write_value(sample.bits, &mut field);
+        fields.extend_from_slice(&field[..length]);
     }
+    fields
+}
+
+/// Appends a series whose labels and samples are encoded.
+pub(crate) fn push_encoded_series(labels: &[u8], samples: &[u8], out: &mut Vec<u8>) {
+    push_field(FIELD_1, labels.len() + samples.len(), out);
+    out.extend_from_slice(labels);
+    out.extend_from_slice(samples);
 }
 
 /// Compresses a request.

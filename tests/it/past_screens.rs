@@ -59,6 +59,12 @@ fn screens_of_last_year_are_replayed_with_explanations() {
     let (status, machine) = ask("nodes/r08-c03", at);
     assert_eq!(status, 200, "{machine}");
     assert!(machine["devices"].as_array().unwrap().len() >= 4, "{machine}");
+    // A job, a second before: only the hosts that it ran on are read again.
+    let (_, jobs) = ask("jobs?columns=job", at);
+    let job = jobs["columns"][0]["cells"]["texts"]["words"][0].as_str().unwrap();
+    let (status, detail) = ask(&format!("jobs/{}", job.replace('/', "%2F")), at - 1_000);
+    assert_eq!((status, detail["job"].as_str()), (200, Some(job)), "{detail}");
+    assert!(detail["gpus"]["rows"].as_u64() > Some(0), "{detail}");
     // Before anything was scraped, and without an answer, the reason is given; the present is not touched.
     let (status, refused) = ask("overview", START_MS - 86_400_000);
     let why = refused["message"].as_str().unwrap_or_default();

@@ -1,5 +1,7 @@
 //! Golden screens of lists, jobs, the network, devices and the screens of a node; each theme and colour depth once.
 
+use std::time::Duration;
+
 use super::*;
 use crate::{
     screen::{DeviceScreen, JobScreen, NetworkScreen},
@@ -105,13 +107,47 @@ fn graph_of_a_metric_with_its_peers_and_spans() {
     assert_eq!(console.screen_questions().len(), 2, "histories are not requested at every tick");
     console.expect_golden("graph");
     let longest = console.draw(120, 35)[3].clone();
-    assert!(longest.contains("last 15m, all that is kept"), "{longest}");
+    assert!(longest.contains("last 15m, all that is in memory"), "{longest}");
     console.press_keys(&[KeyPress::Char('+')]);
     assert!(console.draw(120, 35)[3].contains("last 5m   + shorter"));
     console.press_keys(&[KeyPress::Char('-')]);
-    assert!(console.draw(120, 35)[3].contains("all that is kept"));
+    assert!(console.draw(120, 35)[3].contains("all that is in memory"));
+    check_longer_spans(&mut console);
     console.press_keys(&[KeyPress::Escape]);
     assert!(matches!(console.state.screen, Screen::Device(_)));
+}
+
+/// What is beyond the memory of the aggregator: a store has mean, minimum and maximum of each step, or nothing.
+fn check_longer_spans(console: &mut GoldenConsole) {
+    console.press_keys(&[KeyPress::Char('-')]);
+    let asked = |console: &GoldenConsole| {
+        let longer = |question: &Question| match question {
+            Question::History(query) => query.span.is_some(),
+            _ => false,
+        };
+        console.screen_questions().into_iter().find(longer)
+    };
+    assert!(console.draw(120, 35)[3].contains("all that is in memory: asking for more"));
+    let question = asked(console).unwrap();
+    console.answer_question(question, Answer::Refused(Refusal::NoToken));
+    assert!(console.draw(120, 35)[3].contains("needs a store with level"));
+    console.press_keys(&[KeyPress::Char('+')]);
+    console.press_keys(&[KeyPress::Char('-'), KeyPress::Char('-')]);
+    console.state.now = console.state.now + Duration::from_mins(2);
+    let question = asked(console).unwrap();
+    let mut history = sample_answers::device_history(&[Some(0.5); 60]);
+    history.step_ms = 60_000;
+    history.low = vec![Some(0.25); 60];
+    history.high = vec![Some(0.75); 60];
+    console.answer_question(question, Answer::History(Arc::new(history)));
+    let lines = console.draw(120, 35);
+    assert!(lines[3].contains("last 1h00   + shorter"), "{}", lines[3]);
+    assert!(
+        lines[2].contains("lowest 25.0 % and highest 75.0 % in the newest step"),
+        "{}",
+        lines[2]
+    );
+    assert!(lines.iter().any(|line| line.contains("1h00 ago")), "{lines:?}");
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Tests of stale rows: the screen shows their age, by the instant of their own answer, and the reason.
 
+use gaunt_schema::Severity;
+
 use super::*;
 use crate::action::MouseEvent;
+use gaunt_api::TimeParam;
 
 /// Source whose clock the test controls: every screen has its own answer instant.
 struct TimedConsole {
@@ -210,4 +213,28 @@ fn overview_keeps_map_and_nodes_with_three_lines_of_states_and_many_findings() {
         assert!(screen.iter().any(|line| line.contains(part)), "{part} {screen:#?}");
     }
     assert_eq!(screen[22], "");
+}
+
+/// The list says what was open then, and how severe it was; the explanation is that of the journal or of a replay.
+#[test]
+fn finding_of_the_past_is_explained_as_it_was() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.press_keys(&[KeyPress::Enter, KeyPress::Char('('), KeyPress::Char('e')]);
+    let then = UnixMs(AT.0 - 10_000);
+    let at_then = |question| Question::AtTime(TimeParam::At(then), Box::new(question));
+    let explain = at_then(Question::Finding("port_down/gpu003/mlx5_1/1".into()));
+    assert!(console.screen_questions().contains(&explain));
+    let refusal = Refusal::BadParameter { parameter: "at".into(), why: "no journal".into() };
+    console.answer_question(explain.clone(), Answer::Refused(refusal));
+    assert!(console.draw(120, 35).join(" ").contains("no journal"));
+    console.answer_question(at_then(Question::Findings), findings_answer());
+    let mut later = sample_answers::port_down_finding();
+    later.severity = Severity::Info;
+    let explanation = Answer::Finding(Arc::new(sample_answers::explanation_of(later)));
+    console.answer_question(explain, explanation);
+    let screen = console.draw(120, 35).join(" ");
+    assert!(screen.contains("SIGNALS") && screen.contains("RULED OUT"), "{screen}");
+    console.press_keys(&[KeyPress::Escape]);
+    let (finding, open) = console.state.data.finding.as_ref().unwrap();
+    assert_eq!((finding.severity, *open), (Severity::Critical, true));
 }

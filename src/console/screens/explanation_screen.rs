@@ -16,7 +16,7 @@ use crate::{
     screen::ExplanationScreen,
     screen_view::ScreenView,
     theme::{StyleRole, Theme},
-    view::{draw_lines, draw_page, finding_details, node_tables, render_paragraph},
+    view::{draw_page, finding_details, node_tables, render_paragraph},
     widget::text_table::{self, number_column, text_column},
 };
 use gaunt_api::{
@@ -78,13 +78,7 @@ impl ScreenView for ExplanationScreen {
         theme: Theme,
     ) -> ScreenLayout {
         let Some(explanation) = state.data.explained.as_deref() else {
-            if state.past_instant.is_none() {
-                return self.draw_waiting(buffer, area, "the explanation", state, theme);
-            }
-            let text = " past explanations are not stored; press . to return to now";
-            let line = Line::styled(text, theme.style_for(StyleRole::Dim));
-            draw_lines(buffer, area, &[Line::default(), line]);
-            return ScreenLayout::default();
+            return self.draw_waiting(buffer, area, "the explanation", state, theme);
         };
         let width = usize::from(area.width);
         let finding = &explanation.finding;

@@ -177,17 +177,16 @@ fn describe_target(state: &ConsoleState) -> Option<String> {
     node.or_else(|| finding_job(state).map(|job| format!("job {job}")))
 }
 
-/// Returns the questions for a finding: its explanation and the histories of its evidence. Past explanations are not
-/// kept: in a view of the past, only the finding itself is requested.
+/// Returns the questions for a finding: its explanation and the histories of its evidence. In a view of the past the list
+/// says whether it was open, its severity and its cost.
 pub(super) fn finding_questions(
     id: &SanitizedText,
     evidence: Option<&Finding>,
     state: &ConsoleState,
 ) -> Vec<Question> {
-    let mut questions = vec![match state.past_instant {
-        None => Question::Finding(id.to_string()),
-        Some(_) => Question::Findings,
-    }];
+    let mut questions: Vec<Question> =
+        state.past_instant.map(|_| Question::Findings).into_iter().collect();
+    questions.push(Question::Finding(id.to_string()));
     questions.extend(state.evidence_questions(evidence));
     questions
 }

@@ -32,8 +32,22 @@ use gaunt_api::{
 /// Time between two answers: a graph is read, not watched, and the band of a large job costs more than a table.
 const RENEWED: Duration = Duration::from_secs(5);
 
+/// The same for what is beyond the memory of the aggregator: a store computes it.
+const LONGER_RENEWED: Duration = Duration::from_mins(1);
+
 /// Lines of the screen that are not the graph: three titles and the time axis.
 const AROUND: usize = 4;
+
+/// What a graph shows.
+#[derive(Clone, Copy)]
+struct ShownHistory<'a> {
+    history: &'a MetricHistory,
+    span_ms: u64,
+    /// Whether it is from beyond the memory of the aggregator: each point is a step with a mean, a minimum and a maximum.
+    is_longer: bool,
+    /// What there is beyond it.
+    note: &'static str,
+}
 
 impl ScreenView for GraphScreen {
     fn header_title(&self) -> String {
@@ -50,49 +64,32 @@ impl ScreenView for GraphScreen {
 
     fn questions(&self, state: &ConsoleState) -> Vec<Question> {
         let mut questions = vec![Question::Node(self.0.clone())];
-        let since = state.now - RENEWED;
-        questions.extend(due_questions(self.history_queries(state), &state.data.histories, since));
+        for (queries, renewed) in [
+            (self.kept_queries(state), RENEWED),
+            (self.longer_query(state).into_iter().collect(), LONGER_RENEWED),
+        ] {
+            questions.extend(due_questions(queries, &state.data.histories, state.now - renewed));
+        }
         questions
     }
 
     fn shown_at(&self, state: &ConsoleState) -> Option<UnixMs> {
-        self.own_history(state).map(|history| history.at)
+        self.stored_history(state, 0).map(|history| history.at)
     }
 
     fn extra_age(&self) -> Duration {
         RENEWED
     }
 
-    /// The device itself, then the lowest and the highest of its peers.
     fn history_queries(&self, state: &ConsoleState) -> Vec<HistoryQuery> {
-        let Some((own, peers)) = self.filters(state) else { return Vec::new() };
-        let query = |of: String, together| {
-            let subject = self.subject()?;
-            let field = subject.find_field(&self.3)?;
-            Some(HistoryQuery {
-                metric: SanitizedText::new(&field.name),
-                of: Filter::parse(subject, &of).ok()?,
-                together,
-                points: MAX_POINTS,
-                span: None,
-            })
-        };
-        let asks = [
-            query(own, HistoryAggregation::Mean),
-            query(peers.clone(), HistoryAggregation::Min),
-            query(peers, HistoryAggregation::Max),
-        ];
-        asks.into_iter().flatten().collect()
+        self.kept_queries(state).into_iter().chain(self.longer_query(state)).collect()
     }
 
     fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
-        let known = self.own_history(state).map_or(u64::MAX, EvidenceHistory::known_ms);
-        let shown = state.cursors.graph_span.map_or(known, |minutes| minutes * 60_000).min(known);
-        // Spans that are longer than what is kept all show the same.
+        let Some(shown) = self.shown_history(state) else { return ScreenOutcome::Unchanged };
         state.cursors.graph_span = match intent {
             KeyIntent::ShorterSpan | KeyIntent::LongerSpan => {
-                let next = next_span(shown.div_ceil(60_000), intent);
-                (next * 60_000 < known).then_some(next)
+                Some(next_span(shown.span_ms.div_ceil(60_000), intent))
             }
             _ => return ScreenOutcome::Unchanged,
         };
@@ -117,20 +114,24 @@ impl ScreenView for GraphScreen {
         state: &ConsoleState,
         theme: Theme,
     ) -> ScreenLayout {
-        let (Some(device), Some(history)) = (self.device(state), self.own_history(state)) else {
+        let (Some(device), Some(shown)) = (self.device(state), self.shown_history(state)) else {
             return self.draw_waiting(buffer, area, "the history", state, theme);
         };
         let Some(metric) = device_graphs::find_graph(self.1, &self.3) else {
             return self.draw_waiting(buffer, area, "the history", state, theme);
         };
         let width = usize::from(area.width);
-        let known = EvidenceHistory::known_ms(history);
-        let span = state.cursors.graph_span.map_or(known, |minutes| (minutes * 60_000).min(known));
-        let points = EvidenceHistory::newest_points(history, span);
-        let peers = self.peer_histories(state).map(|(low, high)| {
-            let newest = |history| EvidenceHistory::newest_points(history, span);
-            (newest(low), newest(high))
-        });
+        let ShownHistory { history, span_ms: span, note, .. } = shown;
+        let newest_of = |points| EvidenceHistory::newest_of(points, history.step_ms, span);
+        let points = newest_of(&history.mean);
+        let peers = if shown.is_longer {
+            Some((newest_of(&history.low), newest_of(&history.high)))
+        } else {
+            self.peer_histories(state).map(|(low, high)| {
+                let newest = |history| EvidenceHistory::newest_points(history, span);
+                (newest(low), newest(high))
+            })
+        };
         let limit = metric.limit_value(device);
         let every = points.iter().chain(peers.iter().flat_map(|(_, high)| high.iter()));
         let largest = every.flatten().copied().filter(|v| v.is_finite()).fold(0.0, f32::max);
@@ -141,11 +142,14 @@ impl ScreenView for GraphScreen {
         let newest = |points: &[Option<f32>]| points.iter().rev().take(3).flatten().next().copied();
         let band = peers.and_then(|(low, high)| newest(low).zip(newest(high)));
         let band = band.map_or_else(String::new, |(low, high)| {
+            let (low, high) = (number(low), number(high));
+            if shown.is_longer {
+                return format!(" · lowest {low} and highest {high} in the newest step");
+            }
             let (_, whose) = self.peers_name(state);
-            format!(" · peers {} to {}: {whose}", number(low), number(high))
+            format!(" · peers {low} to {high}: {whose}")
         });
         let duration = display_text::format_duration(Duration::from_millis(span));
-        let kept = if span == known { ", all that is kept" } else { "" };
         let dim = theme.style_for(StyleRole::Dim);
         let mut lines = vec![
             Line::from(vec![
@@ -153,7 +157,7 @@ impl ScreenView for GraphScreen {
                 Span::raw(facts),
             ]),
             Line::styled(band, dim),
-            Line::styled(format!(" last {duration}{kept}   + shorter   - longer"), dim),
+            Line::styled(format!(" last {duration}{note}   + shorter   - longer"), dim),
         ];
         let graph = AxisGraph {
             points,
@@ -213,13 +217,64 @@ impl GraphScreen {
         Some((own.clone(), format!("{among} and not ({own})")))
     }
 
+    /// The questions for what is in memory: the device itself, then the lowest and the highest of its peers.
+    fn kept_queries(&self, state: &ConsoleState) -> Vec<HistoryQuery> {
+        let Some((own, peers)) = self.filters(state) else { return Vec::new() };
+        let asks = [
+            self.history_query(&own, HistoryAggregation::Mean, None),
+            self.history_query(&peers, HistoryAggregation::Min, None),
+            self.history_query(&peers, HistoryAggregation::Max, None),
+        ];
+        asks.into_iter().flatten().collect()
+    }
+
+    /// The question for a span that is longer than what is in memory, once that is known.
+    fn longer_query(&self, state: &ConsoleState) -> Option<HistoryQuery> {
+        let minutes = state.cursors.graph_span?;
+        let kept = EvidenceHistory::known_ms(self.stored_history(state, 0)?);
+        let (own, _) = self.filters(state).filter(|_| minutes * 60_000 > kept)?;
+        self.history_query(&own, HistoryAggregation::Mean, Some(Duration::from_mins(minutes)))
+    }
+
+    fn history_query(
+        &self,
+        of: &str,
+        together: HistoryAggregation,
+        span: Option<Duration>,
+    ) -> Option<HistoryQuery> {
+        let subject = self.subject()?;
+        let metric = SanitizedText::new(&subject.find_field(&self.3)?.name);
+        let of = Filter::parse(subject, of).ok()?;
+        Some(HistoryQuery { metric, of, together, points: MAX_POINTS, span })
+    }
+
     fn stored_history<'a>(&self, state: &'a ConsoleState, at: usize) -> Option<&'a MetricHistory> {
-        let ask = self.history_queries(state).into_iter().nth(at)?;
+        let ask = self.kept_queries(state).into_iter().nth(at)?;
         state.data.histories.iter().find(|stored| stored.ask == ask)?.history.as_deref()
     }
 
-    fn own_history<'a>(&self, state: &'a ConsoleState) -> Option<&'a MetricHistory> {
-        self.stored_history(state, 0)
+    /// What the graph shows: what a store has of a longer span, else what is in memory.
+    fn shown_history<'a>(&self, state: &'a ConsoleState) -> Option<ShownHistory<'a>> {
+        let kept = self.stored_history(state, 0)?;
+        let known = EvidenceHistory::known_ms(kept);
+        let wanted = state.cursors.graph_span.map(|minutes| minutes * 60_000);
+        let Some(ask) = self.longer_query(state) else {
+            let span_ms = wanted.map_or(known, |wanted| wanted.min(known));
+            let note = if span_ms == known { ", all that is in memory" } else { "" };
+            return Some(ShownHistory { history: kept, span_ms, is_longer: false, note });
+        };
+        let stored = state.data.histories.iter().find(|stored| stored.ask == ask);
+        let longer = stored.and_then(|stored| stored.history.as_deref());
+        if let Some(history) = longer.filter(|it| EvidenceHistory::known_ms(it) > known) {
+            let span_ms = EvidenceHistory::known_ms(history);
+            let note = if wanted == Some(span_ms) { "" } else { ", all that the store has" };
+            return Some(ShownHistory { history, span_ms, is_longer: true, note });
+        }
+        let note = match stored {
+            None => ", all that is in memory: asking for more",
+            Some(_) => ", all that is kept: a longer past needs a store with level \"screens\"",
+        };
+        Some(ShownHistory { history: kept, span_ms: known, is_longer: false, note })
     }
 
     /// Returns the lowest and the highest peer.

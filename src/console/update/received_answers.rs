@@ -142,7 +142,8 @@ fn store_refusal(state: &mut ConsoleState, question: &Question, refusal: Refusal
         // Older aggregators do not support alerts.
         (Question::Alerts, _) => state.data.alerts = Some((state.now, Arc::default())),
         (_, Refusal::UnknownFinding { .. }) => {
-            if let Some((_, open)) = &mut state.data.finding {
+            // In a view of the past its list says what was open.
+            if let (Some((_, open)), None) = (&mut state.data.finding, state.past_instant) {
                 *open = false;
             }
             state.data.refused = Some(refusal);
@@ -156,8 +157,12 @@ fn store_explanation(state: &mut ConsoleState, question: &Question, explained: A
     let shown = view_of(&state.screen).finding_id();
     if shown.is_some_and(|id| *question == Question::Finding(id.to_string())) {
         let open = explained.finding.life.closed.is_none();
+        let list = state.data.findings.as_deref().filter(|_| state.past_instant.is_some());
+        let listed = list.and_then(|list| {
+            list.findings.iter().find(|finding| finding.id == explained.finding.id).cloned()
+        });
         state.data.refused = None;
-        state.data.finding = Some((explained.finding.clone(), open));
+        state.data.finding = Some((listed.unwrap_or_else(|| explained.finding.clone()), open));
         state.data.explained = Some(explained);
     }
 }

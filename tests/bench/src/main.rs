@@ -50,6 +50,9 @@ struct BenchArguments {
     /// Options of `answers`.
     #[command(flatten)]
     answers: answers_bench::AnswersBenchOptions,
+    /// Options of `past`.
+    #[command(flatten)]
+    past: past_bench::PastBenchOptions,
     /// Options of `fleet`.
     #[command(flatten)]
     fleet: fleet_bench::FleetBenchOptions,
@@ -148,7 +151,7 @@ const BENCHES: &[(&str, &str, BenchFn)] = &[
     (
         "past",
         "a Prometheus that is asked, that sends, and whose past is judged: its CPU time and ours",
-        |args, out| past_bench::run(args.judge.quick, out),
+        |args, out| past_bench::run(&args.past, args.judge.quick, out),
     ),
     (
         "soak",

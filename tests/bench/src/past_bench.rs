@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use clap::Args;
 use gaunt::answer_source::{AnswerSource, PastSources};
 use gaunt_api::{Answer, Question, TimeParam};
 use gaunt_engine::EngineOptions;
@@ -56,6 +57,15 @@ const PERIOD: Duration = Duration::from_millis(PERIOD_MS as u64);
 
 /// How long ago the old screen is.
 const WEEK: Duration = Duration::from_hours(7 * 24);
+
+/// Options of `past`.
+#[derive(Args, Clone, Debug)]
+#[group(id = "past")]
+pub(crate) struct PastBenchOptions {
+    /// `past`: only compare the findings of one recording on each way on which it can come.
+    #[arg(long)]
+    only_ways: bool,
+}
 
 /// Sizes: GPUs that are asked for, whose past is judged, and that are received.
 struct PastSizes {
@@ -288,8 +298,40 @@ fn measure_receiving(
     Ok(((receiver_cpu()? - before) / seconds, samples))
 }
 
+/// The fleet whose newest scrape is at `now`.
+fn faulty_fleet(sizes: &PastSizes, now: UnixMs) -> PastFleet {
+    PastFleet {
+        small_nodes: sizes.judged / GPUS_PER_NODE,
+        fields: ASKED_FIELDS,
+        faults_from: now - Duration::from_mins(18),
+        shift: Duration::ZERO,
+    }
+}
+
+/// Compares the ways alone. Nothing is measured, so that a debug build will do.
+fn run_ways(runtime: &Runtime, out: &mut dyn Write) -> anyhow::Result<()> {
+    let gpus = FAULTY_NODES * GPUS_PER_NODE;
+    let sizes = PastSizes { asked: gpus, judged: gpus, received: 0, scrapes: WAYS_SCRAPES };
+    let now = unix_now();
+    let fleet = faulty_fleet(&sizes, now);
+    let server = fill_server(&fleet, &sizes, now)?;
+    let ways = judge_each_way(runtime, &server, &fleet, now)?;
+    let same = compare_ways(&ways, fleet.faults_from, out)?;
+    writeln!(out, "{}", json!({ "gpus": gpus, "same_findings": same }))?;
+    Ok(())
+}
+
 /// Measures, prints the table and the JSON line.
-pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn run(
+    options: &PastBenchOptions,
+    quick: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    if options.only_ways {
+        return run_ways(&runtime, out);
+    }
     ensure!(
         !cfg!(debug_assertions) || quick,
         "build with --release: figures of a debug build are meaningless"
@@ -299,16 +341,9 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     } else {
         PastSizes { asked: 10_000, judged: 1_000, received: 100_000, scrapes: 240 }
     };
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let now = unix_now();
     let from = now - PERIOD * sizes.scrapes as u32;
-    let fleet = PastFleet {
-        small_nodes: sizes.judged / GPUS_PER_NODE,
-        fields: ASKED_FIELDS,
-        faults_from: now - Duration::from_mins(18),
-        shift: Duration::ZERO,
-    };
+    let fleet = faulty_fleet(&sizes, now);
     let began = Instant::now();
     // Each part is written as soon as it is measured: a bench that is stopped has shown what it had.
     let mut show = |text: String| -> anyhow::Result<()> {

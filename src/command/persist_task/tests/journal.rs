@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use gaunt_api::{Filter, Subject};
+use gaunt_api::{Filter, Refusal, Subject, TimeParam};
 use gaunt_engine::{FindingJournal, JournalEntry, PersistedState};
 use gaunt_schema::{Entity, LifeState};
 
@@ -73,6 +73,28 @@ fn journal_survives_a_restart_and_names_the_repeated_fault() {
     assert_eq!((explained.earlier_count, explained.earlier.len()), (2, 2));
     let repeats = explained.describe_repeats().unwrap();
     assert!(repeats.starts_with("third link_errors on this port in 30 days"), "{repeats}");
+}
+
+/// A time of which the engine keeps nothing else: the one of several findings of a fault that was open then.
+#[test]
+fn finding_of_the_past_is_explained_by_the_journal() {
+    let options = gaunt_engine::EngineOptions::default();
+    let mut engine = Engine::from_persisted(options, state_with_journal(&[1, 12, 60]));
+    engine.run_tick(wall_clock_now());
+    let explain = |days: i64, id: &str| {
+        let at = UnixMs(wall_clock_now().0 - days * DAY_MS - 30_000);
+        let question = Question::Finding(id.to_owned());
+        (at, engine.answer_question(&Question::AtTime(TimeParam::At(at), Box::new(question))))
+    };
+    let (at, answer) = explain(12, "link_errors/gpu003/mlx5_1/1");
+    let Answer::Finding(explained) = answer else { panic!("{answer:?}") };
+    assert_eq!((explained.at, explained.earlier_count), (at, 0));
+    let life = &explained.finding.life;
+    assert!(life.opened <= at && life.closed.is_none(), "as it was then: {life:?}");
+    for (days, id) in [(11, "link_errors/gpu003/mlx5_1/1"), (12, "link_errors/gpu004/mlx5_1/1")] {
+        let (_, answer) = explain(days, id);
+        assert!(matches!(answer, Answer::Refused(Refusal::NotKept { .. })), "{answer:?}");
+    }
 }
 
 #[test]

@@ -80,21 +80,13 @@ impl MetricsServer {
     ) -> anyhow::Result<Self> {
         let process = BenchProcess::start_command(command, address.to_owned())
             .context("install prometheus and victoria-metrics, as tests/run does")?;
-        let began = Instant::now();
-        let connection = loop {
-            match TcpStream::connect(address) {
-                Ok(stream) => break stream,
-                Err(error) => {
-                    ensure!(began.elapsed() < Duration::from_mins(1), "{address}: {error}");
-                }
-            }
-            thread::sleep(Duration::from_millis(50));
-        };
-        let connection = BufReader::new(connection);
+        let connection = open_connection(address)?;
         Ok(Self { process, block: 0, connection, _folder: folder })
     }
 
     /// Sends a request and waits until it is taken; it is sent again while the server starts.
+    ///
+    /// VictoriaMetrics and vmagent end a connection after two minutes (`-http.connTimeout`), and say so in the last answer.
     pub(crate) fn send(&mut self, body: &[u8]) -> anyhow::Result<()> {
         loop {
             let head = format!(
@@ -106,20 +98,25 @@ impl MetricsServer {
             let stream = self.connection.get_mut();
             stream.write_all(head.as_bytes())?;
             stream.write_all(body)?;
-            let (mut status, mut length) = (String::new(), 0);
+            let (mut status, mut length, mut is_last) = (String::new(), 0, false);
             self.connection.read_line(&mut status)?;
             loop {
                 let mut line = String::new();
                 self.connection.read_line(&mut line)?;
-                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                let header = line.trim().to_ascii_lowercase();
+                if let Some(value) = header.strip_prefix("content-length:") {
                     length = value.trim().parse()?;
                 }
-                if line.trim().is_empty() {
+                is_last |= header == "connection: close";
+                if header.is_empty() {
                     break;
                 }
             }
             let mut answer = vec![0; length];
             self.connection.read_exact(&mut answer)?;
+            if is_last {
+                self.connection = open_connection(&self.process.address)?;
+            }
             if status.contains(" 503 ") {
                 thread::sleep(Duration::from_millis(200));
                 continue;
@@ -171,5 +168,19 @@ impl MetricsServer {
     /// Its CPU time in seconds.
     pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
         Ok(self.process.read_cpu_usage()?.total_percent())
+    }
+}
+
+/// Connects to a program that is starting.
+fn open_connection(address: &str) -> anyhow::Result<BufReader<TcpStream>> {
+    let began = Instant::now();
+    loop {
+        match TcpStream::connect(address) {
+            Ok(stream) => return Ok(BufReader::new(stream)),
+            Err(error) => {
+                ensure!(began.elapsed() < Duration::from_mins(1), "{address}: {error}");
+            }
+        }
+        thread::sleep(Duration::from_millis(50));
     }
 }
