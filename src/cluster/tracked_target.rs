@@ -25,6 +25,14 @@ const MIXER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Added to the deadline of a batch, for its way through the inbox.
 const GRACE: Duration = Duration::from_millis(250);
 
+/// An attempt begins on time within this part of a period.
+const ON_TIME: f64 = 0.05;
+
+/// When an attempt began.
+fn attempt_start(batch: &Batch) -> UnixMs {
+    batch.at - Duration::from_secs_f64(batch.duration_ms.clamp(0.0, 1e9) / 1e3)
+}
+
 /// Whether a target is scraped successfully.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetHealth {
@@ -72,7 +80,7 @@ pub struct TrackedTarget {
     pub dropped: u64,
     /// When the last dropped result ended.
     pub dropped_at: Option<UnixMs>,
-    /// Consecutive attempts without information about it because gaunt itself was late.
+    /// Consecutive periods without information about it because gaunt itself was late.
     pub unjudged: u32,
     /// Consecutive attempts that failed or were missed.
     pub failures: u32,
@@ -82,7 +90,7 @@ pub struct TrackedTarget {
     last_failed: bool,
     /// When the next attempt must be reported; set by the first tick.
     due: Option<UnixMs>,
-    /// The time of its last result of any kind.
+    /// When the attempt of its last result began; for one that was left out, its slot.
     reported: Option<UnixMs>,
     /// The name by which its last page called its node.
     pub(super) page_name: Option<SanitizedText>,
@@ -149,16 +157,16 @@ impl TrackedTarget {
         }
     }
 
-    /// Records the result of an attempt; the caller ingests the page itself.
-    pub(super) fn record_attempt(&mut self, batch: &Batch, period: Duration) {
+    /// Records a result, which speaks for so many periods; the caller ingests the page itself.
+    pub(super) fn record_attempt(&mut self, batch: &Batch, periods: u32, period: Duration) {
         // One period to the next attempt, and up to one more because that one may use its whole deadline.
         self.due = Some(batch.at + period * 2 + GRACE);
-        self.reported = Some(batch.at);
+        self.reported = Some(attempt_start(batch));
         if matches!(batch.outcome, Err(ScrapeFailure::Resting(_))) {
             return; // No attempt: the result of the last one stays.
         }
         if batch.outcome.as_ref().is_err_and(ScrapeFailure::is_own) {
-            self.unjudged = self.unjudged.saturating_add(1);
+            self.unjudged = self.unjudged.saturating_add(periods);
             return; // The target did not get its time: likewise.
         }
         self.unjudged = 0;
@@ -207,10 +215,16 @@ impl TrackedTarget {
         self.reported = self.reported.map(|reported| reported + late);
     }
 
-    /// Returns the periods that a result at `at` speaks for: one report covers all of them that passed while gaunt was late.
-    pub(super) fn periods_until(&self, at: UnixMs, period: Duration) -> u32 {
-        let passed = self.reported.map_or(Duration::ZERO, |reported| at.duration_since(reported));
-        (passed.div_duration_f64(period.max(Duration::from_millis(1))).round() as u32).max(1)
+    /// Returns the periods that a result speaks for: one report covers all of them that passed while gaunt was late.
+    pub(super) fn periods_until(&self, batch: &Batch, period: Duration) -> u32 {
+        let begun = attempt_start(batch);
+        let passed =
+            self.reported.map_or(Duration::ZERO, |reported| begun.duration_since(reported));
+        let periods = passed.div_duration_f64(period.max(Duration::from_millis(1)));
+        // From an attempt that began late in its slot to a slot that was left out it is less than whole periods.
+        let is_left_out = matches!(batch.outcome, Err(ScrapeFailure::Skipped));
+        let periods = if is_left_out { (periods - ON_TIME).ceil() } else { periods.round() };
+        (periods as u32).max(1)
     }
 
     /// Counts the periods without a report until `now`.

@@ -37,6 +37,8 @@ mod simulated_recording;
 mod simulated_site;
 mod simulated_sources;
 mod simulated_store;
+#[cfg(test)]
+mod slow_reader;
 
 pub use deliberate_bug::DeliberateBug;
 use seeded_random::SeededRandom;
