@@ -1,14 +1,17 @@
-//! Fuzz target: any text as a Prometheus discovery list, in JSON or YAML. It is rejected with a one-line error, or
+//! Any text as a Prometheus discovery list, in JSON or YAML. It is rejected with a one-line error, or
 //! lists addresses that can be scraped and displayed.
 
-#![no_main]
-
 use gaunt_scrape::{MAX_NAMES, TargetListNotation, parse_addresses};
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: (bool, &str)| {
-    let (json, text) = input;
-    let notation = if json { TargetListNotation::Json } else { TargetListNotation::Yaml };
+/// The input is the list, in one notation or the other.
+pub fn check_input(text: &[u8]) {
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    for notation in [TargetListNotation::Json, TargetListNotation::Yaml] {
+        check_list(text, notation);
+    }
+}
+
+fn check_list(text: &str, notation: TargetListNotation) {
     match parse_addresses(text, notation) {
         Ok(named) => {
             assert!(named.len() <= MAX_NAMES);
@@ -22,4 +25,4 @@ fuzz_target!(|input: (bool, &str)| {
         }
         Err(why) => assert!(!why.is_empty() && !why.contains('\n'), "{why:?}"),
     }
-});
+}

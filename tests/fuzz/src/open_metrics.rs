@@ -1,15 +1,13 @@
-//! Fuzz target: any bytes as an OpenMetrics page: it is rejected or parsed; a strict text parser that ignores metric
+//! Any bytes as an OpenMetrics page: it is rejected or parsed; a strict text parser that ignores metric
 //! families finds the same samples.
-
-#![no_main]
 
 use gaunt_schema::{
     ScrapeFailure,
     text::{PageLimits, decode_open_metrics, decode_page},
 };
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|body: &[u8]| {
+/// The input is the page.
+pub fn check_input(body: &[u8]) {
     let limits = PageLimits { samples: 100, line_bytes: 4_000, ..PageLimits::default() };
     match decode_open_metrics(body, &limits) {
         Ok(page) => {
@@ -21,4 +19,4 @@ fuzz_target!(|body: &[u8]| {
         Err(ScrapeFailure::TooLarge(_)) => {}
         Err(other) => panic!("{other:?}"),
     }
-});
+}

@@ -1,16 +1,11 @@
-//! Fuzz target: a page, and similar pages after it: decoding by its template gives the same result as the strict
+//! A page, and similar pages after it: decoding by its template gives the same result as the strict
 //! parser, and at most the busiest CPU besides.
-//!
-//! The first bytes of the input are edits, the rest is the page.
-
-#![no_main]
 
 use gaunt_schema::{
     ScrapedPage,
     catalogue::host,
     text::{PageLimits, TemplateCache, TemplateState, decode_page},
 };
-use libfuzzer_sys::fuzz_target;
 
 /// The content of a page, compared bit by bit.
 fn page_content(page: &ScrapedPage) -> impl PartialEq + std::fmt::Debug {
@@ -48,7 +43,8 @@ fn apply_edits(page: &mut Vec<u8>, edits: &[u8]) {
     }
 }
 
-fuzz_target!(|input: &[u8]| {
+/// The first bytes are edits, the rest is the page.
+pub fn check_input(input: &[u8]) {
     let Some((edits, body)) = input.split_at_checked(24) else { return };
     let limits = PageLimits { line_bytes: 2_000, samples: 100, ..PageLimits::default() };
     let (layouts, mut memory) = (TemplateCache::new(1 << 20), TemplateState::default());
@@ -71,4 +67,4 @@ fuzz_target!(|input: &[u8]| {
         apply_edits(&mut page, edits);
     }
     assert!(layouts.cache_stats().bytes <= 1 << 20);
-});
+}

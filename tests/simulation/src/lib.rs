@@ -17,6 +17,8 @@ mod cost_oracle;
 #[cfg(test)]
 mod counting_allocator;
 mod deliberate_bug;
+#[cfg(test)]
+mod fuzz_corpora;
 mod invariants;
 #[cfg(test)]
 mod rolling_upgrade;
