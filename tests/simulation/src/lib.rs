@@ -20,10 +20,13 @@ mod deliberate_bug;
 #[cfg(test)]
 mod fuzz_corpora;
 mod invariants;
+mod mistaken_consoles;
+mod other_clients;
 #[cfg(test)]
 mod rolling_upgrade;
 mod seeded_random;
 mod served_aggregator;
+mod served_host;
 mod served_run;
 mod simulated_aggregator;
 mod simulated_alertmanager;
