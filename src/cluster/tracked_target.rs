@@ -28,9 +28,13 @@ const GRACE: Duration = Duration::from_millis(250);
 /// An attempt begins on time within this part of a period.
 const ON_TIME: f64 = 0.05;
 
+/// The longest duration of an attempt that is believed: a recording may hold any number.
+const LONGEST_ATTEMPT: Duration = Duration::from_mins(10);
+
 /// When an attempt began.
 fn attempt_start(batch: &Batch) -> UnixMs {
-    batch.at - Duration::from_secs_f64(batch.duration_ms.clamp(0.0, 1e9) / 1e3)
+    let lasted = Duration::try_from_secs_f64(batch.duration_ms / 1e3).unwrap_or_default();
+    batch.at - lasted.min(LONGEST_ATTEMPT)
 }
 
 /// Whether a target is scraped successfully.
@@ -291,5 +295,55 @@ impl TrackedTarget {
         self.health = TargetHealth::Down;
         self.failures = self.failures.saturating_add(1);
         self.down_since.get_or_insert(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::TargetId;
+
+    use super::*;
+
+    #[test]
+    fn attempt_of_any_duration_has_a_start() {
+        let start = |duration_ms| {
+            let outcome = Err(ScrapeFailure::OwnLateness(1));
+            attempt_start(&Batch { target: TargetId(0), at: UnixMs(900_000), duration_ms, outcome })
+                .0
+        };
+        assert_eq!([start(0.0), start(250.0), start(1e12)], [900_000, 899_750, 300_000]);
+        for no_duration in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 1e300] {
+            assert_eq!(start(no_duration), 900_000, "{no_duration}");
+        }
+    }
+
+    /// A page began 0.9 s late in its slot, and the three slots after it are left out.
+    #[test]
+    fn slots_after_an_attempt_that_began_late_are_all_counted() {
+        let mut target = TrackedTarget::new(ScrapeTarget {
+            id: TargetId(0),
+            address: "a:1".into(),
+            node: None,
+            origin: "test".into(),
+        });
+        let result = |at: i64, duration_ms, outcome| Batch {
+            target: TargetId(0),
+            at: UnixMs(at),
+            duration_ms,
+            outcome: Err(outcome),
+        };
+        let period = Duration::from_secs(1);
+        target.record_attempt(&result(12_400, 500.0, ScrapeFailure::Status(500)), 1, period);
+        let skipped = result(14_000, 0.0, ScrapeFailure::Skipped);
+        assert_eq!(target.periods_until(&skipped, period), 3);
+        target.record_attempt(&skipped, 3, period);
+        assert_eq!(target.unjudged, 3);
+        // The next slot, a little early or late by this process's timers.
+        for at in [14_990, 15_000, 15_040] {
+            let next = result(at, 0.0, ScrapeFailure::Skipped);
+            assert_eq!(target.periods_until(&next, period), 1, "{at}");
+        }
+        let timed_out = result(15_800, 800.0, ScrapeFailure::OwnLateness(700));
+        assert_eq!(target.periods_until(&timed_out, period), 1);
     }
 }
