@@ -35,9 +35,9 @@ impl InputBytes<'_> {
             ),
             1 => Reading::of(f64::from_bits(self.next_word())),
             2 => Reading::of((self.next_word() >> (kind / 6)) as f64),
-            3 => {
-                Reading::of(self.next_word() as u32 as f64 / 10_f64.powi(i32::from(kind / 6 % 10)))
-            }
+            3 => Reading::of(
+                f64::from(self.next_word() as u32) / 10_f64.powi(i32::from(kind / 6 % 10)),
+            ),
             _ => Reading::of(f64::from(self.next_byte()) / 100.0),
         }
     }

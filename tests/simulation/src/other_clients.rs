@@ -226,14 +226,13 @@ impl OtherRequest {
         for header in *headers {
             bytes.push_str(&header.replace("HOST", &format!("{host}:9771")));
         }
-        let is_unfinished = headers.last().is_some_and(|header| !header.ends_with("\r\n"));
-        if !is_unfinished {
+        // A head whose last line has no end is never finished.
+        if headers.last().is_none_or(|header| header.ends_with("\r\n")) {
             if !body.is_empty() || line.starts_with("POST") && !headers.concat().contains("Length")
             {
-                bytes.push_str(&format!("Content-Length: {}\r\n", body.len()));
+                bytes.extend(["Content-Length: ", &body.len().to_string(), "\r\n"]);
             }
-            bytes.push_str("Connection: close\r\n\r\n");
-            bytes.push_str(body);
+            bytes.extend(["Connection: close\r\n\r\n", *body]);
         }
         bytes.into_bytes()
     }

@@ -1,7 +1,7 @@
 //! A pair of aggregators as `gaunt serve` runs them, with Alertmanager and a console, in simulated time: server, peers,
 //! alerting and the clients of all three are those of the program, and talk HTTP over links with faults.
 
-use std::{collections::BTreeMap, io, net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, io, net::SocketAddr, path::Path, time::Duration};
 
 use gaunt::answer_source::AggregatorClient;
 use gaunt_api::FindingList;
@@ -128,15 +128,26 @@ pub fn run_served_seed_with_bug(seed: u64, bug: Option<DeliberateBug>) -> Served
     })
 }
 
+/// Lets time pass hop by hop.
+async fn tick_hops() {
+    let mut hops = interval(HOP);
+    loop {
+        hops.tick().await;
+    }
+}
+
+/// Writes the file with the token of the pair.
+fn write_token(folder: &Path) -> io::Result<()> {
+    let file = token_file(folder);
+    std::fs::write(&file, TOKEN)?;
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+}
+
 impl ServedRun {
     fn new(seed: u64, bug: Option<DeliberateBug>) -> io::Result<Self> {
         let mut random = SeededRandom::new(seed ^ 0x005e_47ed);
         let folder = tempfile::Builder::new().prefix("gaunt-pair").tempdir()?;
-        std::fs::write(token_file(folder.path()), TOKEN)?;
-        std::fs::set_permissions(
-            token_file(folder.path()),
-            std::os::unix::fs::PermissionsExt::from_mode(0o600),
-        )?;
+        write_token(folder.path())?;
         let up = Duration::from_secs(1_000 + random.below(1_000_000));
         let nodes: Vec<SimulatedNode> =
             (0..NODES).map(|index| SimulatedNode::new(index, BEGAN - up, 0)).collect();
@@ -181,12 +192,7 @@ impl ServedRun {
         tasks.spawn(user.clone().watch());
         let mistaken = MistakenConsoles::open(folder.path(), &places[0], TOKEN, &mut tasks)?;
         tasks.spawn(mistaken.clone().watch());
-        tasks.spawn(async {
-            let mut hops = interval(HOP);
-            loop {
-                hops.tick().await;
-            }
-        });
+        tasks.spawn(tick_hops());
         Ok(Self {
             random,
             hosts,
