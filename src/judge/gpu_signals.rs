@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gaunt_schema::{
     DeviceClass, MetricId, UnixMs,
-    catalogue::{gpu, gpu_health, port},
+    catalogue::{gpu, gpu_health, host, port},
 };
 
 use super::{
@@ -70,6 +70,8 @@ pub(super) struct GpuAverages {
     sm: MovingAverage,
     dram: MovingAverage,
     memory: MovingAverage,
+    /// The highest memory activity of its present work.
+    most_memory: CompactValue,
     power: MovingAverage,
     power_squared: MovingAverage,
     power_floor: CompactValue,
@@ -123,6 +125,8 @@ impl GpuAverages {
         self.sm.add_sample(share(gpu::SM_ACTIVE, gpu::SM_ACTIVE_SECONDS), tick);
         self.dram.add_sample(share(gpu::DRAM_ACTIVE, gpu::DRAM_ACTIVE_SECONDS), tick);
         self.memory.add_sample(share(gpu::MEMORY_ACTIVITY, gpu::MEMORY_ACTIVITY_SECONDS), tick);
+        let memory = self.memory.value_at(at, cluster.freshness_window());
+        self.most_memory = self.most_memory.max(memory.into());
         let power = value(gpu::POWER);
         let limit = power.and_then(|_| power_limit(cluster, row));
         let power_share = power.zip(limit).map(|(power, limit)| power / limit);
@@ -208,6 +212,7 @@ impl GpuAverages {
         self.usual_power = Baseline::default();
         self.usual_clock = Baseline::default();
         self.busy_clock = BusyClock::default();
+        self.most_memory = CompactValue::default();
     }
 
     /// Accepts the present values as baselines.
@@ -289,6 +294,19 @@ impl GpuAverages {
     ) -> Option<bool> {
         let rate = self.nvlink.value_at(now, gap)?;
         Some(rate >= limits.nvlink_bytes_per_second * limits.silent_network_ratio)
+    }
+
+    /// Returns its memory activity, and the activity below which its work has stopped; none unless its work used the memory
+    /// before. A kernel that only waits for other GPUs neither reads nor writes it.
+    pub(super) fn memory_activity(
+        &self,
+        now: UnixMs,
+        gap: Duration,
+        limits: &Thresholds,
+    ) -> Option<(f64, f64)> {
+        let most = f64::from(self.most_memory.known()?);
+        let activity = self.memory.value_at(now, gap)?;
+        (most > limits.least_work_ratio).then_some((activity, most * limits.standstill_ratio))
     }
 
     /// Returns the standard deviation of power / its mean.
@@ -444,13 +462,27 @@ fn power_limit(cluster: &Cluster, row: u32) -> Option<f64> {
     reported.or_else(|| gpu_power_limits::rated_power_limit(cluster.gpu_model(row)?))
 }
 
-/// Returns the larger direction of all the node's ports together, as a share of their line rates.
+/// Returns the larger direction of all the node's ports together, as a share of their line rates; of its network devices
+/// where it has no port: there the job's traffic goes over Ethernet like all other.
 pub(super) fn network_share(cluster: &Cluster, node: &Node) -> Option<f64> {
+    let ports = [port::RECEIVE_BYTES, port::TRANSMIT_BYTES, port::RATE];
+    let devices = [host::NETDEV_RECEIVE_BYTES, host::NETDEV_TRANSMIT_BYTES, host::NETDEV_SPEED];
+    let share = share_of_rate(cluster, node.device_rows(DeviceClass::Port), ports);
+    share.or_else(|| share_of_rate(cluster, node.device_rows(DeviceClass::Netdev), devices))
+}
+
+/// Returns the larger direction of all these devices together as a share of their rates, as far as both are known.
+fn share_of_rate(
+    cluster: &Cluster,
+    rows: &[u32],
+    [receives, transmits, rate_of]: [MetricId; 3],
+) -> Option<f64> {
     let (mut receive, mut transmit, mut rate) = (0.0, 0.0, 0.0);
-    for row in node.device_rows(DeviceClass::Port) {
-        let traffic = cluster.current_rate(port::RECEIVE_BYTES, *row);
-        let traffic = traffic.zip(cluster.current_rate(port::TRANSMIT_BYTES, *row));
-        if let (Some((r, t)), Some(line)) = (traffic, cluster.current_value(port::RATE, *row)) {
+    for row in rows {
+        let traffic = cluster.current_rate(receives, *row);
+        let traffic = traffic.zip(cluster.current_rate(transmits, *row));
+        let line = cluster.current_value(rate_of, *row).filter(|line| *line > 0.0);
+        if let (Some((r, t)), Some(line)) = (traffic, line) {
             receive += r;
             transmit += t;
             rate += line;
