@@ -25,10 +25,10 @@ const SIZES: [(u16, u16); 2] = [(60, 18), (200, 50)];
 
 /// A screen with what it shows.
 #[derive(Clone, Debug)]
-pub struct DrawnScreen(Screen);
+pub struct NamedScreen(Screen);
 
 /// All screens, of what the answers have of each kind.
-pub fn all_screens(ask: &dyn Fn(&Question) -> Answer) -> Vec<DrawnScreen> {
+pub fn all_screens(ask: &dyn Fn(&Question) -> Answer) -> Vec<NamedScreen> {
     let finding = match ask(&Question::Findings) {
         Answer::Findings(list) => list.findings.first().map(|it| SanitizedText::new(&it.id)),
         _ => None,
@@ -56,13 +56,13 @@ pub fn all_screens(ask: &dyn Fn(&Question) -> Answer) -> Vec<DrawnScreen> {
         CoverageScreen.into(),
     ];
     screens.extend(Subject::ALL.into_iter().map(|subject| ListScreen(subject).into()));
-    screens.into_iter().map(DrawnScreen).collect()
+    screens.into_iter().map(NamedScreen).collect()
 }
 
 /// Draws a screen with the answers to all its questions; returns a cell that a terminal would interpret.
 pub fn draw_screen(
     ask: &dyn Fn(&Question) -> Answer,
-    screen: DrawnScreen,
+    screen: NamedScreen,
     now: UnixMs,
 ) -> Option<String> {
     let mut state = ConsoleState::new(None, now, ConsolePreferences::default());
