@@ -68,7 +68,7 @@ impl Cluster {
     /// The periods of its target that a result speaks for, before it is ingested: several if gaunt itself was late.
     pub fn periods_of(&self, batch: &Batch) -> u32 {
         let index = self.target_positions.get(&batch.target).filter(|_| is_own(batch));
-        index.map_or(1, |index| self.targets[*index].periods_until(batch.at, self.period))
+        index.map_or(1, |index| self.targets[*index].periods_until(batch, self.period))
     }
 
     /// Ingests the result of one scrape of one target.
@@ -79,7 +79,7 @@ impl Cluster {
         if tracked.last_attempt.is_some_and(|last| batch.at < last) {
             return; // Overtaken by a later attempt.
         }
-        tracked.record_attempt(batch, self.period);
+        tracked.record_attempt(batch, periods, self.period);
         self.late_share.count(batch.at, periods, is_own(batch));
         if let Ok(page) = &batch.outcome {
             let flag = self.ingest_page(index, batch.at, page).err();

@@ -12,11 +12,16 @@ const PARTS: usize = 6;
 /// The time that all parts cover.
 pub(super) const SPAN: Duration = Duration::from_mins(1);
 
+/// The shortest time that a share is taken of: at a start, the first attempts may be late.
+const SHORTEST: Duration = Duration::from_secs(20);
+
 /// gaunt's recent lateness.
 #[derive(Clone, Debug, Default)]
 pub struct LateShare {
     /// Oldest first; parts without an event are absent.
     parts: VecDeque<Part>,
+    /// The time of the first result.
+    began: Option<UnixMs>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +36,7 @@ struct Part {
 impl LateShare {
     /// Counts a result at `at` that speaks for so many periods; `is_own` if it carries no information about its target.
     pub(super) fn count(&mut self, at: UnixMs, periods: u32, is_own: bool) {
+        self.began.get_or_insert(at);
         if let Some(part) = self.part(at) {
             part.attempts = part.attempts.saturating_add(periods);
             part.unjudged = part.unjudged.saturating_add(if is_own { periods } else { 0 });
@@ -51,8 +57,10 @@ impl LateShare {
     }
 
     /// The share of the last minute's attempts that carry no information about their targets, and their number. `due`
-    /// is the number of attempts in a whole minute: it keeps the share small after the start.
-    pub(super) fn unjudged(&self, due: f64) -> (f64, u32) {
+    /// is the number of attempts in a whole minute; in the first minute the share is that of the time since the first result.
+    pub(super) fn unjudged(&self, due: f64, now: UnixMs) -> (f64, u32) {
+        let since = self.began.map_or(SPAN, |began| now.duration_since(began));
+        let due = due * since.clamp(SHORTEST, SPAN).div_duration_f64(SPAN);
         let sum = |field: fn(&Part) -> u32| self.parts.iter().map(field).sum::<u32>();
         let (unjudged, attempts) = (sum(|part| part.unjudged), sum(|part| part.attempts));
         (f64::from(unjudged) / f64::from(attempts).max(due).max(1.0), unjudged)
@@ -114,17 +122,37 @@ mod tests {
             share.advance(at);
             assert!(share.parts.len() <= PARTS);
         }
-        assert_eq!(share.unjudged(240.0), (0.0, 0));
+        let now = START + Duration::from_mins(2);
+        assert_eq!(share.unjudged(240.0, now), (0.0, 0));
         let mut share = LateShare::default();
         for second in 0..60 {
             let at = START + Duration::from_secs(second);
             (0..4).for_each(|attempt| share.count(at, 1, attempt < 2));
         }
-        assert_eq!(share.unjudged(240.0), (0.5, 120));
-        assert_eq!(share.unjudged(480.0), (0.25, 120), "the other half was not tried");
+        let now = START + Duration::from_mins(1);
+        assert_eq!(share.unjudged(240.0, now), (0.5, 120));
+        assert_eq!(share.unjudged(480.0, now), (0.25, 120), "the other half was not tried");
         assert_eq!(share.since(), Some(START));
-        share.advance(START + Duration::from_mins(3));
-        assert_eq!((share.unjudged(240.0), share.since()), ((0.0, 0), None));
+        let now = START + Duration::from_mins(3);
+        share.advance(now);
+        assert_eq!((share.unjudged(240.0, now), share.since()), ((0.0, 0), None));
+    }
+
+    /// A fleet that is too large from the start is not read for 30 s before its share is that of a minute.
+    #[test]
+    fn late_share_of_the_first_minute_is_that_of_the_time_since_the_start() {
+        let mut share = LateShare::default();
+        let mut of_second = |second: u64| {
+            let now = START + Duration::from_secs(second);
+            (0..10).for_each(|attempt| share.count(now, 1, attempt < 4));
+            share.unjudged(600.0, now).0
+        };
+        assert!(of_second(0) < 0.03, "one late period says little");
+        let shares: Vec<f64> = (1..60).map(&mut of_second).collect();
+        assert!(
+            shares[8] < 0.21 && shares[18..].iter().all(|it| (0.39..0.42).contains(it)),
+            "{shares:?}"
+        );
     }
 
     #[test]

@@ -215,7 +215,7 @@ impl Cluster {
     /// The share of the last minute's attempts that carry no information about their targets, and their number.
     pub fn unjudged_attempts(&self) -> (f64, u32) {
         let due = self.targets.len() as f64 * late_share::SPAN.div_duration_f64(self.period);
-        self.late_share.unjudged(due)
+        self.late_share.unjudged(due, self.now)
     }
 
     /// Targets without a reported attempt in time because gaunt did not scrape them.

@@ -25,6 +25,18 @@ const MIXER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Added to the deadline of a batch, for its way through the inbox.
 const GRACE: Duration = Duration::from_millis(250);
 
+/// An attempt begins on time within this part of a period.
+const ON_TIME: f64 = 0.05;
+
+/// The longest duration of an attempt that is believed: a recording may hold any number.
+const LONGEST_ATTEMPT: Duration = Duration::from_mins(10);
+
+/// When an attempt began.
+fn attempt_start(batch: &Batch) -> UnixMs {
+    let lasted = Duration::try_from_secs_f64(batch.duration_ms / 1e3).unwrap_or_default();
+    batch.at - lasted.min(LONGEST_ATTEMPT)
+}
+
 /// Whether a target is scraped successfully.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetHealth {
@@ -72,7 +84,7 @@ pub struct TrackedTarget {
     pub dropped: u64,
     /// When the last dropped result ended.
     pub dropped_at: Option<UnixMs>,
-    /// Consecutive attempts without information about it because gaunt itself was late.
+    /// Consecutive periods without information about it because gaunt itself was late.
     pub unjudged: u32,
     /// Consecutive attempts that failed or were missed.
     pub failures: u32,
@@ -82,7 +94,7 @@ pub struct TrackedTarget {
     last_failed: bool,
     /// When the next attempt must be reported; set by the first tick.
     due: Option<UnixMs>,
-    /// The time of its last result of any kind.
+    /// When the attempt of its last result began; for one that was left out, its slot.
     reported: Option<UnixMs>,
     /// The name by which its last page called its node.
     pub(super) page_name: Option<SanitizedText>,
@@ -149,16 +161,16 @@ impl TrackedTarget {
         }
     }
 
-    /// Records the result of an attempt; the caller ingests the page itself.
-    pub(super) fn record_attempt(&mut self, batch: &Batch, period: Duration) {
+    /// Records a result, which speaks for so many periods; the caller ingests the page itself.
+    pub(super) fn record_attempt(&mut self, batch: &Batch, periods: u32, period: Duration) {
         // One period to the next attempt, and up to one more because that one may use its whole deadline.
         self.due = Some(batch.at + period * 2 + GRACE);
-        self.reported = Some(batch.at);
+        self.reported = Some(attempt_start(batch));
         if matches!(batch.outcome, Err(ScrapeFailure::Resting(_))) {
             return; // No attempt: the result of the last one stays.
         }
         if batch.outcome.as_ref().is_err_and(ScrapeFailure::is_own) {
-            self.unjudged = self.unjudged.saturating_add(1);
+            self.unjudged = self.unjudged.saturating_add(periods);
             return; // The target did not get its time: likewise.
         }
         self.unjudged = 0;
@@ -207,10 +219,16 @@ impl TrackedTarget {
         self.reported = self.reported.map(|reported| reported + late);
     }
 
-    /// Returns the periods that a result at `at` speaks for: one report covers all of them that passed while gaunt was late.
-    pub(super) fn periods_until(&self, at: UnixMs, period: Duration) -> u32 {
-        let passed = self.reported.map_or(Duration::ZERO, |reported| at.duration_since(reported));
-        (passed.div_duration_f64(period.max(Duration::from_millis(1))).round() as u32).max(1)
+    /// Returns the periods that a result speaks for: one report covers all of them that passed while gaunt was late.
+    pub(super) fn periods_until(&self, batch: &Batch, period: Duration) -> u32 {
+        let begun = attempt_start(batch);
+        let passed =
+            self.reported.map_or(Duration::ZERO, |reported| begun.duration_since(reported));
+        let periods = passed.div_duration_f64(period.max(Duration::from_millis(1)));
+        // From an attempt that began late in its slot to a slot that was left out it is less than whole periods.
+        let is_left_out = matches!(batch.outcome, Err(ScrapeFailure::Skipped));
+        let periods = if is_left_out { (periods - ON_TIME).ceil() } else { periods.round() };
+        (periods as u32).max(1)
     }
 
     /// Counts the periods without a report until `now`.
@@ -277,5 +295,55 @@ impl TrackedTarget {
         self.health = TargetHealth::Down;
         self.failures = self.failures.saturating_add(1);
         self.down_since.get_or_insert(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::TargetId;
+
+    use super::*;
+
+    #[test]
+    fn attempt_of_any_duration_has_a_start() {
+        let start = |duration_ms| {
+            let outcome = Err(ScrapeFailure::OwnLateness(1));
+            attempt_start(&Batch { target: TargetId(0), at: UnixMs(900_000), duration_ms, outcome })
+                .0
+        };
+        assert_eq!([start(0.0), start(250.0), start(1e12)], [900_000, 899_750, 300_000]);
+        for no_duration in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 1e300] {
+            assert_eq!(start(no_duration), 900_000, "{no_duration}");
+        }
+    }
+
+    /// A page began 0.9 s late in its slot, and the three slots after it are left out.
+    #[test]
+    fn slots_after_an_attempt_that_began_late_are_all_counted() {
+        let mut target = TrackedTarget::new(ScrapeTarget {
+            id: TargetId(0),
+            address: "a:1".into(),
+            node: None,
+            origin: "test".into(),
+        });
+        let result = |at: i64, duration_ms, outcome| Batch {
+            target: TargetId(0),
+            at: UnixMs(at),
+            duration_ms,
+            outcome: Err(outcome),
+        };
+        let period = Duration::from_secs(1);
+        target.record_attempt(&result(12_400, 500.0, ScrapeFailure::Status(500)), 1, period);
+        let skipped = result(14_000, 0.0, ScrapeFailure::Skipped);
+        assert_eq!(target.periods_until(&skipped, period), 3);
+        target.record_attempt(&skipped, 3, period);
+        assert_eq!(target.unjudged, 3);
+        // The next slot, a little early or late by this process's timers.
+        for at in [14_990, 15_000, 15_040] {
+            let next = result(at, 0.0, ScrapeFailure::Skipped);
+            assert_eq!(target.periods_until(&next, period), 1, "{at}");
+        }
+        let timed_out = result(15_800, 800.0, ScrapeFailure::OwnLateness(700));
+        assert_eq!(target.periods_until(&timed_out, period), 1);
     }
 }

@@ -60,6 +60,8 @@ mod user_totals;
 mod view;
 mod widget;
 
+#[cfg(any(test, feature = "drawn_screens"))]
+pub mod drawn_screens;
 #[cfg(test)]
 mod golden_screens;
 #[cfg(test)]

@@ -101,7 +101,9 @@ impl ScrapeTask {
                 .await;
         }
         if state.widening.leaves_out(self.target, slot, self.period) {
-            return self.send_batch(Duration::ZERO, Err(ScrapeFailure::Skipped)).await;
+            let permit = self.inbox.reserve().await.map_err(|_| ScrapeInboxClosed)?;
+            permit.send(self.skipped_batch(slot));
+            return Ok(());
         }
         let (started, lateness_before) = (Instant::now(), self.lateness.total_lateness());
         let outcome = self.try_scrape(started, state).await;
@@ -257,14 +259,23 @@ impl ScrapeTask {
     }
 
     /// The slot after `slot`, late by less than a period if necessary. Slots that passed entirely, because the inbox
-    /// was full or the machine too busy, are reported as skipped: a target is scraped or flagged in every period.
+    /// was full or the machine too busy, are reported as skipped: a target is scraped or flagged in every period. The
+    /// report waits for the inbox, too, and speaks for the slots that pass meanwhile.
     async fn catch_up(&self, slot: UnixMs) -> Result<UnixMs, ScrapeInboxClosed> {
         let next = self.slots.next(slot);
         if self.slots.next(next) > (self.clock)() {
             return Ok(next);
         }
-        self.send_batch(Duration::ZERO, Err(ScrapeFailure::Skipped)).await?;
-        Ok(self.slots.next((self.clock)()))
+        let permit = self.inbox.reserve().await.map_err(|_| ScrapeInboxClosed)?;
+        let next = self.slots.next((self.clock)());
+        permit.send(self.skipped_batch(next - self.period));
+        Ok(next)
+    }
+
+    /// The report that slots are left out, the last of them at this time.
+    fn skipped_batch(&self, slot: UnixMs) -> Delivery {
+        let outcome = Err(ScrapeFailure::Skipped);
+        Delivery::Batch(Batch { target: self.target, at: slot, duration_ms: 0.0, outcome })
     }
 
     async fn send_batch(

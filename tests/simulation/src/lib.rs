@@ -17,11 +17,16 @@ mod cost_oracle;
 #[cfg(test)]
 mod counting_allocator;
 mod deliberate_bug;
+#[cfg(test)]
+mod fuzz_corpora;
 mod invariants;
+mod mistaken_consoles;
+mod other_clients;
 #[cfg(test)]
 mod rolling_upgrade;
 mod seeded_random;
 mod served_aggregator;
+mod served_host;
 mod served_run;
 mod simulated_aggregator;
 mod simulated_alertmanager;
@@ -37,6 +42,8 @@ mod simulated_recording;
 mod simulated_site;
 mod simulated_sources;
 mod simulated_store;
+#[cfg(test)]
+mod slow_reader;
 
 pub use deliberate_bug::DeliberateBug;
 use seeded_random::SeededRandom;

@@ -31,7 +31,7 @@ use gaunt_scrape::{
     tls::TlsOptions,
 };
 use tokio::{
-    sync::watch,
+    sync::{oneshot, watch},
     task::JoinSet,
     time::{Instant, interval},
 };
@@ -70,11 +70,13 @@ pub(crate) struct ServedAggregator {
     /// What the peer posts, as alerting sees it.
     pub(crate) at_peers: watch::Receiver<PeerAlertSet>,
     _life: ProcessLife,
-    _persisting: PersistTask,
+    persisting: PersistTask,
     _alerting: AlertingTasks,
     _manager: ScrapeManagerHandle,
-    _tasks: JoinSet<()>,
+    server: JoinSet<()>,
     _peers: JoinSet<()>,
+    /// Its end asks the server to stop.
+    asks_stop: oneshot::Sender<()>,
 }
 
 /// The file with the token of a pair.
@@ -133,18 +135,28 @@ impl ServedAggregator {
         let source = AnswerSource::Engine(engine.clone());
         let alerting = start_alerting(alerts, source.clone(), alert_list, at_peers.clone()).await;
         let alerting = alerting.map_err(|error| error.to_string())?;
+        let (asks_stop, stop) = oneshot::channel();
         let mut tasks = JoinSet::new();
-        tasks.spawn(server.run(source, std::future::pending()));
+        tasks.spawn(server.run(source, async { drop(stop.await) }));
         Ok(Self {
             engine,
             at_peers,
             _life: life,
-            _persisting: persisting,
+            persisting,
             _alerting: alerting,
             _manager: manager,
-            _tasks: tasks,
+            server: tasks,
             _peers: peer_tasks,
+            asks_stop,
         })
+    }
+
+    /// Ends it once the open requests are answered.
+    pub(crate) async fn stop(self) {
+        let Self { asks_stop, mut server, persisting, .. } = self;
+        drop(asks_stop);
+        server.join_next().await;
+        persisting.finish_persisting().await;
     }
 
     /// The findings as last published.

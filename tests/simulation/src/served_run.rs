@@ -1,14 +1,14 @@
 //! A pair of aggregators as `gaunt serve` runs them, with Alertmanager and a console, in simulated time: server, peers,
 //! alerting and the clients of all three are those of the program, and talk HTTP over links with faults.
 
-use std::{collections::BTreeMap, io, net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, io, net::SocketAddr, path::Path, time::Duration};
 
 use gaunt::answer_source::AggregatorClient;
 use gaunt_api::FindingList;
 use gaunt_schema::LifeState;
 use tempfile::TempDir;
 use tokio::{
-    task::{JoinHandle, JoinSet},
+    task::JoinSet,
     time::{interval, sleep},
 };
 
@@ -16,8 +16,11 @@ use crate::{
     BEGAN, SimulationReport,
     console_user::ConsoleUser,
     deliberate_bug::DeliberateBug,
+    mistaken_consoles::MistakenConsoles,
+    other_clients::OtherClients,
     seeded_random::SeededRandom,
-    served_aggregator::{ServedAggregator, ServedSurroundings, token_file},
+    served_aggregator::{ServedSurroundings, token_file},
+    served_host::{ServedHost, ServedProcess},
     simulated_alertmanager::{GROUP_INTERVAL, SimulatedAlertmanager, draw_outage},
     simulated_disk::SimulatedDisk,
     simulated_fleet::{NODES, SimulatedNode},
@@ -48,6 +51,15 @@ const LONGEST_DOWN: u64 = 20;
 /// end is seen when the link is not cut any more.
 const MAX_CONNECTIONS: usize = 40 + 2 * APART as usize;
 
+/// Seconds between two requests of other clients.
+const OTHERS_ASK_EVERY: u64 = 2;
+
+/// One end of a process in so many is a stop, in which open requests are answered.
+const STOP_EVERY: u64 = 4;
+
+/// The token of the pair.
+const TOKEN: &str = "a-token-of-a-simulated-pair";
+
 /// The names of the two.
 const NAMES: [&str; 2] = ["a", "b"];
 
@@ -64,20 +76,6 @@ pub struct ServedReport {
     pub answers: (u64, u64),
     /// Actions of which the user was told that they are saved.
     pub told: usize,
-}
-
-/// One machine of the pair.
-struct ServedHost {
-    around: ServedSurroundings,
-    process: ServedProcess,
-}
-
-/// The process of a machine.
-enum ServedProcess {
-    /// Killed until this second.
-    Down(u64),
-    Starting(JoinHandle<Result<ServedAggregator, String>>),
-    Running(Box<ServedAggregator>),
 }
 
 /// Links by their client.
@@ -97,6 +95,11 @@ struct ServedRun {
     links: PairLinks,
     alertmanager: SimulatedAlertmanager,
     user: ConsoleUser,
+    others: OtherClients,
+    mistaken: MistakenConsoles,
+    /// For the other clients and for stops.
+    others_random: SeededRandom,
+    has_stops: bool,
     /// What opened and ended, for a violation.
     log: Vec<String>,
     kills: u64,
@@ -125,15 +128,26 @@ pub fn run_served_seed_with_bug(seed: u64, bug: Option<DeliberateBug>) -> Served
     })
 }
 
+/// Lets time pass hop by hop.
+async fn tick_hops() {
+    let mut hops = interval(HOP);
+    loop {
+        hops.tick().await;
+    }
+}
+
+/// Writes the file with the token of the pair.
+fn write_token(folder: &Path) -> io::Result<()> {
+    let file = token_file(folder);
+    std::fs::write(&file, TOKEN)?;
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+}
+
 impl ServedRun {
     fn new(seed: u64, bug: Option<DeliberateBug>) -> io::Result<Self> {
         let mut random = SeededRandom::new(seed ^ 0x005e_47ed);
         let folder = tempfile::Builder::new().prefix("gaunt-pair").tempdir()?;
-        std::fs::write(token_file(folder.path()), "a-token-of-a-simulated-pair")?;
-        std::fs::set_permissions(
-            token_file(folder.path()),
-            std::os::unix::fs::PermissionsExt::from_mode(0o600),
-        )?;
+        write_token(folder.path())?;
         let up = Duration::from_secs(1_000 + random.below(1_000_000));
         let nodes: Vec<SimulatedNode> =
             (0..NODES).map(|index| SimulatedNode::new(index, BEGAN - up, 0)).collect();
@@ -173,21 +187,22 @@ impl ServedRun {
         let sockets = NAMES.map(|name| SimulatedLink::socket(folder.path(), "console", name));
         let members = [("http://a:9771", &*sockets[0]), ("http://b:9771", &*sockets[1])];
         let client = AggregatorClient::through_sockets(&members).map_err(io::Error::other)?;
-        let client = client.with_token(Some("a-token-of-a-simulated-pair".to_owned()));
+        let client = client.with_token(Some(TOKEN.to_owned()));
         let user = ConsoleUser::new(client.with_streams(), hosts[0].around.network.clone());
         tasks.spawn(user.clone().watch());
-        tasks.spawn(async {
-            let mut hops = interval(HOP);
-            loop {
-                hops.tick().await;
-            }
-        });
+        let mistaken = MistakenConsoles::open(folder.path(), &places[0], TOKEN, &mut tasks)?;
+        tasks.spawn(mistaken.clone().watch());
+        tasks.spawn(tick_hops());
         Ok(Self {
             random,
             hosts,
             links,
             alertmanager,
             user,
+            others: OtherClients::default(),
+            mistaken,
+            others_random: SeededRandom::new(seed ^ 0x07_4e25),
+            has_stops: seed % 2 == 1,
             log: Vec::new(),
             kills: 0,
             violations: Vec::new(),
@@ -258,11 +273,18 @@ impl ServedRun {
         if is_faulty && !self.user.is_acting() && self.random.once_in(30) {
             self.act().await;
         }
+        if second.is_multiple_of(OTHERS_ASK_EVERY) {
+            let which = self.others_random.below(2) as usize;
+            let to = (NAMES[which], &self.hosts[which].around.place);
+            self.others.send_one(to, &mut self.others_random, &mut self.tasks);
+        }
         if second.is_multiple_of(GROUP_INTERVAL) {
             let news = self.alertmanager.notify_groups();
             self.log.extend(news.into_iter().map(|what| format!("{second} s: {what}")));
         }
         let mut broken = self.user.take_broken();
+        broken.extend(self.others.take_broken());
+        broken.extend(self.mistaken.take_broken());
         broken.extend(self.alertmanager.take_broken());
         broken.extend(self.hosts.iter().filter_map(ServedHost::check_peer_alerts));
         let PairLinks { peers, alerts, console } = &self.links;
@@ -282,7 +304,11 @@ impl ServedRun {
             return;
         }
         let power = self.random.once_in(2);
+        let stops = self.has_stops && self.others_random.once_in(STOP_EVERY);
         let host = &mut self.hosts[which];
+        if stops && host.stop() {
+            return self.log.push(format!("{second} s: {} is stopped", NAMES[which]));
+        }
         host.process = ServedProcess::Down(second + 1 + self.random.below(LONGEST_DOWN));
         host.around.place.end_program(power);
         if power {
@@ -389,8 +415,8 @@ impl ServedRun {
                 broken.push(format!("{count} pages of {alert} instead of {may_be}:\n{log}"));
             }
         }
-        if self.user.counts().0 == 0 {
-            broken.push("the console has no answer".to_owned());
+        if self.user.counts().0 == 0 || self.others.answered() == 0 {
+            broken.push("the clients have no answer".to_owned());
         }
         self.violations.extend(broken.into_iter().map(|what| format!("at {second} s {what}")));
     }
@@ -420,47 +446,6 @@ impl ServedRun {
             pages: self.alertmanager.pages().values().sum(),
             answers: self.user.counts(),
             told: self.user.told().len(),
-        }
-    }
-}
-
-impl ServedHost {
-    /// The findings of its process; none while it is down or starts.
-    async fn findings(&self) -> Option<std::sync::Arc<FindingList>> {
-        match &self.process {
-            ServedProcess::Running(process) => Some(process.findings().await),
-            ServedProcess::Down(_) | ServedProcess::Starting(_) => None,
-        }
-    }
-
-    /// Checks that what is known of the peer's alerts is of the past, by the clock of the engine.
-    fn check_peer_alerts(&self) -> Option<String> {
-        let ServedProcess::Running(process) = &self.process else { return None };
-        let (asked_at, now) = (process.at_peers.borrow().asked_at, self.around.network.now());
-        (asked_at > now).then(|| format!("the peer was asked at {asked_at:?}, it is {now:?}"))
-    }
-
-    /// Starts the process if it is time; returns what does not hold.
-    async fn start_if_due(&mut self, second: u64) -> Option<String> {
-        match &mut self.process {
-            ServedProcess::Down(until) if second >= *until => {
-                let started = tokio::spawn(ServedAggregator::start(self.around.clone()));
-                self.process = ServedProcess::Starting(started);
-                None
-            }
-            ServedProcess::Starting(starting) if starting.is_finished() => {
-                match starting.await.map_err(|error| error.to_string()).flatten() {
-                    Ok(process) => {
-                        self.process = ServedProcess::Running(Box::new(process));
-                        None
-                    }
-                    Err(why) => {
-                        self.process = ServedProcess::Down(second + 1);
-                        Some(format!("cannot start: {why}"))
-                    }
-                }
-            }
-            _ => None,
         }
     }
 }

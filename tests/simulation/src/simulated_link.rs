@@ -14,7 +14,10 @@ use std::{
 
 use gaunt_node::server_stream::NetworkStream;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, duplex, sink, split},
+    io::{
+        AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, duplex, sink,
+        split,
+    },
     net::{UnixListener, UnixStream},
     sync::mpsc,
     task::JoinSet,
@@ -37,7 +40,7 @@ pub(crate) type Connections = mpsc::Receiver<(Box<dyn NetworkStream>, SocketAddr
 
 /// A place that links lead to; clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ServicePlace(Arc<Mutex<ServiceState>>);
+pub(crate) struct ServicePlace(Arc<Mutex<(ServiceState, u64)>>);
 
 /// What is at a place.
 #[derive(Clone, Debug, Default)]
@@ -52,20 +55,42 @@ enum ServiceState {
 }
 
 impl ServicePlace {
-    fn state(&self) -> MutexGuard<'_, ServiceState> {
+    /// What is there, and the number of changes.
+    fn state(&self) -> MutexGuard<'_, (ServiceState, u64)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn replace(&self, by: ServiceState) {
+        let mut state = self.state();
+        *state = (by, state.1 + 1);
     }
 
     /// A program starts here, with these connections.
     pub(crate) fn start_program(&self) -> Connections {
         let (sender, connections) = mpsc::channel(BACKLOG);
-        *self.state() = ServiceState::Runs(sender);
+        self.replace(ServiceState::Runs(sender));
         connections
     }
 
     /// The program ends; the machine too if it `loses_power`.
     pub(crate) fn end_program(&self, loses_power: bool) {
-        *self.state() = if loses_power { ServiceState::Silent } else { ServiceState::Refuses };
+        let refuses = ServiceState::Refuses;
+        self.replace(if loses_power { ServiceState::Silent } else { refuses });
+    }
+
+    /// The number of the program that runs here; each has another one.
+    pub(crate) fn running(&self) -> Option<u64> {
+        let state = self.state();
+        matches!(state.0, ServiceState::Runs(_)).then_some(state.1)
+    }
+
+    /// Connects without a link; returns the number of the program, too. None while none runs here.
+    pub(crate) async fn connect(&self, client: SocketAddr) -> Option<(u64, DuplexStream)> {
+        let number = self.running()?;
+        let ServiceState::Runs(sender) = self.state().0.clone() else { return None };
+        let (ours, theirs) = duplex(WINDOW);
+        sender.send((Box::new(theirs), client)).await.ok()?;
+        Some((number, ours))
     }
 }
 
@@ -186,7 +211,7 @@ impl SimulatedLink {
     ) -> io::Result<()> {
         let fault = self.state().draw_fault();
         self.wait_while_cut().await;
-        let sender = service.state().clone();
+        let sender = service.state().0.clone();
         let sender = match (fault, sender) {
             (Some(ConnectionFault::Refused), _) | (_, ServiceState::Refuses) => return Ok(()),
             (Some(ConnectionFault::Silent), _) | (_, ServiceState::Silent) => {
