@@ -101,7 +101,7 @@ fn render_loss_causes(lost: &LostGpuTime) -> Option<String> {
     let mut parts = Vec::new();
     if lost.gpus > 0.0 {
         parts.push(format!("findings {:.1}", lost.findings_gpus));
-        parts.push(format!("idle {:.1}", lost.idle_gpus));
+        parts.push(format!("idle in jobs {:.1}", lost.idle_gpus));
         parts.push(format!("unexplained {:.1}", lost.unexplained_gpus));
     }
     if lost.unknown_gpus > 0 {
