@@ -12,6 +12,7 @@ use super::{
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_count},
     robust_stats::median,
+    starved_node::checkpoint_seconds,
 };
 use gaunt_cluster::{Cluster, NodeId};
 
@@ -56,15 +57,17 @@ fn detect_collective_hang(
     }
     let is_profiled = group.is_profiled(&judge.gpus, cluster.now(), cluster.freshness_window());
     let hosts = SilentHosts::of(judge, cluster, group, &nodes, is_profiled)?;
-    let silent_kinds = usize::from(hosts.traffic.is_some()) + usize::from(hosts.io.is_some());
+    let silent_kinds =
+        usize::from(hosts.traffic.is_some()) + usize::from(hosts.io.is_some() && !hosts.wait);
     let finding = if spins {
         let busy_waiting = format_count(ranks.busy_waiting, "GPU");
         let what = format!("{busy_waiting} busy-wait in a collective without progress");
         let page_delay = if group.job.is_some() { 0.0 } else { limits.inferred_hang_seconds };
         // Where nothing shows that the hosts are silent, ranks may wait for one that writes a checkpoint: not for long.
         let warning_delay = if silent_kinds == 0 { limits.inferred_hang_seconds } else { 0.0 };
+        let checkpoint = if hosts.wait { checkpoint_seconds(group.interval, limits) } else { 0.0 };
         PendingFinding::of(FindingKind::CollectiveHang, group.to_entity(), 1 + silent_kinds, true)
-            .with_hold_seconds(limits.hung_seconds)
+            .with_hold_seconds(limits.hung_seconds.max(checkpoint))
             .with_page_delay(page_delay)
             .with_warning_delay(warning_delay)
             .with_summary(ranks.render_hang(group, &what), ranks.next_step())
@@ -75,6 +78,7 @@ fn detect_collective_hang(
         if group.job.is_none()
             || !hosts.have_sent
             || hosts.serve
+            || hosts.wait
             || !is_held(cluster, group, limits)
         {
             return None;
@@ -102,7 +106,7 @@ fn is_held(cluster: &Cluster, group: &JobGroup, limits: &Thresholds) -> bool {
     group.gpus.iter().filter(held).count() * 2 > group.gpus.len()
 }
 
-/// The hosts of a job of which none sends, reads or writes much.
+/// The hosts of a job of which none sends much.
 struct SilentHosts {
     /// The largest values, as far as known.
     traffic: Option<f64>,
@@ -111,13 +115,15 @@ struct SilentHosts {
     most_io: Option<f64>,
     /// The traffic from which one would send.
     silent_below: f64,
-    /// Whether all of them usually send, and whether one of them serves requests.
+    /// Whether all of them usually send, whether one of them serves requests, and whether one of them waits for IO, so
+    /// that it may write a checkpoint.
     have_sent: bool,
     serve: bool,
+    wait: bool,
 }
 
 impl SilentHosts {
-    /// Returns these hosts; none if one of them does something.
+    /// Returns these hosts; none if one of them sends.
     fn of(
         judge: &JudgeState,
         cluster: &Cluster,
@@ -147,11 +153,7 @@ impl SilentHosts {
             limits.silent_network_ratio.max(usual(host).unwrap_or_default() * share)
         };
         let traffic = |host: &HostAverages| Some(host.compare_traffic(cluster)?.now);
-        let works = |host: &HostAverages| {
-            traffic(host).is_some_and(|now| now >= sends_from(host))
-                || HostPressure::of(judge, cluster, host).io
-        };
-        if hosts().any(works) {
+        if hosts().any(|host| traffic(host).is_some_and(|now| now >= sends_from(host))) {
             return None;
         }
         Some(Self {
@@ -167,6 +169,7 @@ impl SilentHosts {
             have_sent: hosts()
                 .all(|host| usual(host).is_some_and(|usual| usual >= limits.silent_network_ratio)),
             serve: hosts().any(|host| host.queue.is_some()),
+            wait: hosts().any(|host| HostPressure::of(judge, cluster, host).io),
         })
     }
 
@@ -180,6 +183,7 @@ impl SilentHosts {
             EvidenceRow::IoPressure
                 .to_evidence(self.io, self.most_io)
                 .ruling_out()
+                .context_if(self.wait)
                 .with_note(note)
                 .or_context(),
         ]
@@ -195,6 +199,9 @@ struct RankActivity {
     power: Option<f64>,
     /// The power below which they may busy-wait.
     most_power: Option<f64>,
+    memory: Option<f64>,
+    /// The memory activity below which their work has stopped.
+    most_memory: Option<f64>,
     /// The rank that does not busy-wait, if there is a single one.
     outlier: Option<Entity>,
 }
@@ -204,6 +211,7 @@ impl RankActivity {
         let limits = &judge.limits;
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let (mut paces, mut powers, mut most_powers) = (Vec::new(), Vec::new(), Vec::new());
+        let mut memory = Vec::new();
         let mut outliers = Vec::new();
         let (mut known, mut busy_waiting, mut still) = (0, 0, 0);
         for row in &group.gpus {
@@ -223,6 +231,7 @@ impl RankActivity {
             paces.extend(gpu.averages.activity_ratio(now, gap, &judge.limits));
             powers.extend(gpu.averages.power_at(now, gap));
             most_powers.push(most_waiting_power(gpu, limits));
+            memory.extend(gpu.averages.memory_activity(now, gap, limits));
         }
         let outlier = match outliers.as_slice() {
             [entry] => cluster
@@ -238,6 +247,8 @@ impl RankActivity {
             pace: median(paces),
             power: median(powers),
             most_power: median(most_powers),
+            memory: median(memory.iter().map(|(activity, _)| *activity)),
+            most_memory: median(memory.iter().map(|(_, limit)| *limit)),
             outlier,
         }
     }
@@ -259,8 +270,9 @@ impl RankActivity {
         self.outlier.as_ref().filter(|_| self.busy_waiting > 1)
     }
 
-    /// Returns how little they do: power counts only without profiling counters, where the activity is inferred from it.
-    fn collect_evidence(&self, limits: &Thresholds, is_profiled: bool) -> [EvidenceItem; 2] {
+    /// Returns how little they do: power and memory count only without profiling counters, where the activity is inferred
+    /// from power.
+    fn collect_evidence(&self, limits: &Thresholds, is_profiled: bool) -> [EvidenceItem; 3] {
         let (least, key) = if is_profiled {
             (limits.hung_pace_ratio, "hung_pace_ratio")
         } else {
@@ -270,14 +282,22 @@ impl RankActivity {
         let is_raised = self.most_power > Some(limits.power_waiting_ratio);
         let note = if is_raised { "limit: beside its usual power" } else { "" };
         let power = EvidenceRow::Power.to_evidence(self.power, self.most_power).with_note(note);
+        let memory = EvidenceRow::MemoryActivity
+            .to_evidence(self.memory, self.most_memory)
+            .with_note("limit: share of the highest of this work");
         // One rank may still do something.
-        [activity.with_threshold(key).or_context(), power.context_if(is_profiled).or_context()]
+        [
+            activity.with_threshold(key).or_context(),
+            power.context_if(is_profiled).or_context(),
+            memory.context_if(is_profiled).or_context(),
+        ]
     }
 }
 
-/// Whether a GPU does none of its baseline work. Without profiling counters, a busy-waiting GPU shows low and constant
-/// power. So does one that works under power smoothing or a workload power profile: data that goes over its NVLinks tells
-/// them apart. One whose process has just begun has nothing to stand still from. None without a baseline.
+/// Whether a GPU does none of its baseline work. Without profiling counters, a busy-waiting GPU shows constant power that
+/// is low, or lower than usual while it no longer uses its memory. Low and constant is also the power of one that works
+/// under power smoothing or a workload power profile: data that goes over its NVLinks tells them apart. One whose process
+/// has just begun has nothing to stand still from. None without a baseline.
 pub(super) fn is_still(judge: &JudgeState, cluster: &Cluster, gpu: &GpuTracker) -> Option<bool> {
     let limits = &judge.limits;
     let (now, gap) = (cluster.now(), cluster.freshness_window());
@@ -293,7 +313,10 @@ pub(super) fn is_still(judge: &JudgeState, cluster: &Cluster, gpu: &GpuTracker) 
     }
     let power = gpu.averages.power_at(now, gap)?;
     let flat = gpu.averages.power_spread(now, gap).is_some_and(|it| it < limits.flat_power_ratio);
-    Some(flat && power < most_waiting_power(gpu, limits) && pace < limits.hung_power_pace_ratio)
+    let is_low = power < most_waiting_power(gpu, limits) && pace < limits.hung_power_pace_ratio;
+    let memory = gpu.averages.memory_activity(now, gap, limits);
+    let uses_no_memory = memory.is_some_and(|(activity, limit)| activity < limit);
+    Some(flat && (is_low || uses_no_memory && pace < 1.0 - limits.slowed_ratio))
 }
 
 /// Returns the power below which a GPU may busy-wait: little of its limit, or of what its work usually draws.

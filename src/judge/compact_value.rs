@@ -41,6 +41,11 @@ impl CompactValue {
         std::mem::take(self).known()
     }
 
+    /// Returns the higher one of those that are known.
+    pub(super) fn max(self, other: Self) -> Self {
+        Self(self.0.max(other.0))
+    }
+
     /// Returns the lower one of those that are known.
     pub(super) fn min(self, other: Self) -> Self {
         Self(self.0.min(other.0))

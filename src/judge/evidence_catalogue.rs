@@ -246,6 +246,8 @@ evidence_rows! {
         own(&[gpu::TENSOR_ACTIVE]).limit("uneven_times");
     LingeringGpu: "SM activity / job median", Ratio, own(&[gpu::SM_ACTIVE, gpu::TENSOR_ACTIVE]);
     DramActivity: "DRAM activity", Ratio, own(&[gpu::DRAM_ACTIVE]);
+    MemoryActivity: "memory activity", Ratio,
+        own(&[gpu::MEMORY_ACTIVITY]).limit("standstill_ratio").below();
     Power: "power / power limit", Ratio,
         own(&[gpu::POWER, gpu::POWER_LIMIT]).limit("power_waiting_ratio").below();
     Temperature: "temperature", Celsius, own(&[gpu::TEMPERATURE]);

@@ -70,6 +70,8 @@ pub(super) struct GpuAverages {
     sm: MovingAverage,
     dram: MovingAverage,
     memory: MovingAverage,
+    /// The highest memory activity of its present work.
+    most_memory: CompactValue,
     power: MovingAverage,
     power_squared: MovingAverage,
     power_floor: CompactValue,
@@ -123,6 +125,8 @@ impl GpuAverages {
         self.sm.add_sample(share(gpu::SM_ACTIVE, gpu::SM_ACTIVE_SECONDS), tick);
         self.dram.add_sample(share(gpu::DRAM_ACTIVE, gpu::DRAM_ACTIVE_SECONDS), tick);
         self.memory.add_sample(share(gpu::MEMORY_ACTIVITY, gpu::MEMORY_ACTIVITY_SECONDS), tick);
+        let memory = self.memory.value_at(at, cluster.freshness_window());
+        self.most_memory = self.most_memory.max(memory.into());
         let power = value(gpu::POWER);
         let limit = power.and_then(|_| power_limit(cluster, row));
         let power_share = power.zip(limit).map(|(power, limit)| power / limit);
@@ -208,6 +212,7 @@ impl GpuAverages {
         self.usual_power = Baseline::default();
         self.usual_clock = Baseline::default();
         self.busy_clock = BusyClock::default();
+        self.most_memory = CompactValue::default();
     }
 
     /// Accepts the present values as baselines.
@@ -289,6 +294,19 @@ impl GpuAverages {
     ) -> Option<bool> {
         let rate = self.nvlink.value_at(now, gap)?;
         Some(rate >= limits.nvlink_bytes_per_second * limits.silent_network_ratio)
+    }
+
+    /// Returns its memory activity, and the activity below which its work has stopped; none unless its work used the memory
+    /// before. A kernel that only waits for other GPUs neither reads nor writes it.
+    pub(super) fn memory_activity(
+        &self,
+        now: UnixMs,
+        gap: Duration,
+        limits: &Thresholds,
+    ) -> Option<(f64, f64)> {
+        let most = f64::from(self.most_memory.known()?);
+        let activity = self.memory.value_at(now, gap)?;
+        (most > limits.least_work_ratio).then_some((activity, most * limits.standstill_ratio))
     }
 
     /// Returns the standard deviation of power / its mean.

@@ -1,7 +1,7 @@
 //! Standing faults: what has been broken while a job ran as usual does not explain why that job is slow or stands now.
 
 use gaunt_cluster::Cluster;
-use gaunt_schema::{DeviceClass, Finding, FindingKind};
+use gaunt_schema::{DeviceClass, Finding, FindingKind, Severity};
 
 use super::{JudgeState, frozen_baselines::Harm, job_group::JobGroup};
 
@@ -34,7 +34,9 @@ pub(super) fn is_harmless_to(judge: &JudgeState, fault: &Finding, group: &JobGro
 /// learned, unless both are from before a restart: the fault may have slowed it since.
 pub(super) fn harm_of(judge: &JudgeState, cluster: &Cluster, fault: &Finding) -> Harm {
     if !is_there_or_not(fault.kind) {
-        return Harm::Possible;
+        // Information may rest on the pace of a job that is not known yet: it must not keep that from being learned.
+        let is_information = fault.severity == Severity::Info;
+        return if is_information { Harm::Unknown } else { Harm::Possible };
     }
     let node = fault.entity.node.as_ref().and_then(|name| cluster.node_by_name(name));
     let rows = node.map(|(_, node)| node.device_rows(DeviceClass::Gpu)).unwrap_or_default();

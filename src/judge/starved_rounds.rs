@@ -66,7 +66,7 @@ pub(super) fn detect_from_rounds<'a>(
     let waiting: Vec<&NodeId> = group.nodes.iter().filter(waits).collect();
     // Nodes without a label may belong to several jobs.
     let blamed = blamed_node(judge, cluster, group);
-    if waiting.len() * 2 > group.nodes.len() && group.job.is_some() {
+    if waiting.len() * 2 > group.nodes.len() {
         let starved = waiting.into_iter().filter_map(|id| of_node(id, None));
         return Some(RareVerdict::Storage(starved.collect()));
     }

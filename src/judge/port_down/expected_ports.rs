@@ -25,7 +25,7 @@ pub(super) struct PortSlotCounts<'a> {
     sorted: Vec<usize>,
 }
 
-/// Other nodes that are needed to tell how many ports a node should have: fewer have no majority.
+/// Other nodes that are needed to tell how many ports most have: fewer have no majority, and must agree.
 const LEAST_PEERS: usize = 3;
 
 impl<'a> PortSlotCounts<'a> {
@@ -51,7 +51,9 @@ impl<'a> PortSlotCounts<'a> {
         let mut active_ports: BTreeMap<NodeId, usize> = BTreeMap::new();
         for row in ports() {
             let Some(entry) = cluster.device_at(DeviceClass::Port, row) else { continue };
-            let Some(active) = is_port_active(cluster, row) else { continue };
+            // A node that does not answer now does not make the others' ports more or less expected.
+            let before = || judge.ports.of(row).map(|port| port.was_active);
+            let Some(active) = is_port_active(cluster, row).or_else(before) else { continue };
             *active_ports.entry(entry.node).or_default() += usize::from(active);
             if let Some((up, all)) = slots.get_mut(&port_slot(entry)) {
                 *up += usize::from(active);
@@ -63,15 +65,18 @@ impl<'a> PortSlotCounts<'a> {
         Self { slots, active: active_ports, sorted }
     }
 
-    /// Whether as many ports of a node are active as of most other nodes: then a port that was never up is one more
-    /// than others have, whatever its name is. None with too few others.
+    /// Whether as many ports of a node are active as of most other nodes, or as of each where there are few: then a
+    /// port that was never up is one more than others have, whatever its name is. None without others.
     fn is_complete(&self, node: NodeId) -> Option<bool> {
         let own = *self.active.get(&node)?;
         let others = self.sorted.len() - 1;
+        if others < LEAST_PEERS {
+            return (others > 0).then(|| self.sorted.last() == Some(&own));
+        }
         let middle = others / 2;
         // Without the node itself, all above it are one place lower.
         let is_above = middle >= self.sorted.partition_point(|active| *active < own);
-        (others >= LEAST_PEERS).then(|| own >= self.sorted[middle + usize::from(is_above)])
+        Some(own >= self.sorted[middle + usize::from(is_above)])
     }
 
     /// Returns how many other nodes' ports of this slot are active, and how many there are; the port itself is down.
@@ -100,7 +105,7 @@ pub(super) struct PortSurroundings {
     pub(super) others: (usize, usize),
     /// Whether the link counted that it went down: it was up once.
     pub(super) fell: bool,
-    /// Whether its node has as many active ports as most others; none with too few others.
+    /// Whether its node has as many active ports as most others; none without others.
     pub(super) is_complete: Option<bool>,
     /// Whether it is disabled; on Ethernet a port without a carrier looks the same.
     pub(super) disabled: bool,

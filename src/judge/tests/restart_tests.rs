@@ -102,6 +102,15 @@ fn port_down_on_every_node_since_before_the_first_sample_is_unused() {
     }
 }
 
+#[test]
+fn port_unused_on_all_nodes_is_not_missed_when_the_others_go_away() {
+    let unused = Some(NodeShown { port: Some(DOWN), ..BUSY });
+    let mut fixture = JobFixture::of(2);
+    assert_eq!(fixture.run(60, [unused; 2]).open_ids(), [""; 0]);
+    let ids = fixture.run(300, [unused, None]).open_ids();
+    assert!(!ids.contains(&PORT), "{ids:?}");
+}
+
 /// The reason with which a finding was closed; none while it is open.
 fn closed_because(fixture: &JobFixture, id: &str) -> Option<String> {
     let closed = fixture.judge.closed_records();

@@ -6,6 +6,7 @@
 use std::{
     collections::BTreeMap,
     io::Write,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
@@ -53,6 +54,9 @@ pub(crate) struct WorldsBenchOptions {
     /// Quiet worlds only for `worlds`: pages per 1,000 GPU-days.
     #[arg(long)]
     quiet: bool,
+    /// Folder for the pages of the worlds that `worlds` plays, for `gaunt judge --from`.
+    #[arg(long, value_name = "DIR")]
+    dump: Option<PathBuf>,
 }
 
 /// Draws and plays the worlds on all cores, and prints the tables and the JSON line.
@@ -65,7 +69,7 @@ pub(crate) fn run(
     let cost = measure_judge()?;
     let runs = select_worlds(options, judge);
     ensure!(!runs.is_empty(), "no family has the name {:?}", options.family);
-    let played = play_all(&runs);
+    let played = play_all(&runs, options.dump.as_deref());
     let infeasible = runs.len() - played.len();
     write_groups(out, "family", &played, |world| world.family.to_owned())?;
     write_groups(out, "scrape period", &played, |world| {
@@ -164,7 +168,7 @@ fn select_worlds(options: &WorldsBenchOptions, judge: &JudgeBenchOptions) -> Vec
 }
 
 /// Plays all worlds that can be drawn, in their order.
-fn play_all(runs: &[WorldSelection]) -> Vec<PlayedWorld> {
+fn play_all(runs: &[WorldSelection], dump_to: Option<&Path>) -> Vec<PlayedWorld> {
     let next = AtomicUsize::new(0);
     let workers = thread::available_parallelism().map_or(1, usize::from);
     let mut played: Vec<(usize, PlayedWorld)> = thread::scope(|scope| {
@@ -173,7 +177,7 @@ fn play_all(runs: &[WorldSelection]) -> Vec<PlayedWorld> {
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(run) = runs.get(index) else { return own };
-                if let Ok(world) = play_world(run.family, run.seed, &run.case) {
+                if let Ok(world) = play_world(run.family, run.seed, &run.case, dump_to) {
                     own.push((index, world));
                 }
             }

@@ -1,6 +1,12 @@
 //! One played world: its pages through an engine in virtual time, and the score of its findings.
 
-use std::{collections::BTreeSet, io::Write, path::Path, time::Duration};
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, anyhow};
 use gaunt::{
@@ -92,14 +98,19 @@ impl PlayedWorld {
     }
 }
 
-/// Draws and plays one world; an error if this world cannot have this fault.
+/// Draws and plays one world, and writes its pages into a folder if there is one; an error if this world cannot have this
+/// fault.
 pub(crate) fn play_world(
     family: &str,
     seed: u64,
     case: &WorldCase<'_>,
+    dump_to: Option<&Path>,
 ) -> anyhow::Result<PlayedWorld> {
     let world = draw_world(family, seed, case.clone()).map_err(|error| anyhow!(error))?;
-    let (mut run, shown_from) = run_world(&world, seed, &Unchanged)?;
+    let (mut run, shown_from) = match dump_to {
+        Some(dir) => run_world(&world, seed, &PageDump::new(&world, dir)?)?,
+        None => run_world(&world, seed, &Unchanged)?,
+    };
     let truths = world_truths(&world, &shown_from);
     let rejected = run.cumulative_totals().rejected.values().sum();
     Ok(score_world(&world, truths, run.finding_log().all_episodes(), rejected))
@@ -122,6 +133,9 @@ pub(super) trait WorldChange {
         vec![(target, page)]
     }
 
+    /// Looks at what a target serves, before it is changed; none where its scrape fails.
+    fn observe_page(&self, _target: u32, _at: UnixMs, _page: Option<&str>) {}
+
     /// Looks at the run after a tick.
     fn observe_tick(&self, _run: &mut VirtualRun) {}
 
@@ -135,6 +149,41 @@ pub(super) trait WorldChange {
 pub(super) struct Unchanged;
 
 impl WorldChange for Unchanged {}
+
+/// Writes every page as `FOLDER/FAMILY-SEED/TARGET/UNIX_MS.prom`, empty where a scrape fails, for `gaunt judge --from`;
+/// beside them `topology.conf` or the topology's own file name, and `jobs.json`, where the world has them.
+struct PageDump {
+    targets: Vec<PathBuf>,
+}
+
+impl PageDump {
+    fn new(world: &World, dir: &Path) -> anyhow::Result<Self> {
+        let dir = dir.join(format!("{}-{}", world.family, world.seed));
+        let pages =
+            ExporterPages::new(world, RandomKey::new(world.seed).child("run").child("pages"));
+        let targets: Vec<PathBuf> =
+            pages.targets().iter().map(|target| dir.join(&target.address)).collect();
+        for target in &targets {
+            fs::create_dir_all(target).with_context(|| target.display().to_string())?;
+        }
+        if let Some(text) = topology_text(world) {
+            fs::write(dir.join(topology_file_name(world)), text)?;
+        }
+        if let Some(text) = job_list_json(world) {
+            fs::write(dir.join("jobs.json"), text)?;
+        }
+        Ok(Self { targets })
+    }
+}
+
+impl WorldChange for PageDump {
+    fn observe_page(&self, target: u32, at: UnixMs, page: Option<&str>) {
+        let path = self.targets[target as usize].join(format!("{}.prom", at.0));
+        if let Err(error) = fs::write(&path, page.unwrap_or_default()) {
+            eprintln!("cannot write {}: {error}", path.display());
+        }
+    }
+}
 
 /// Plays a world; returns the run, and from when each fault can be seen.
 pub(super) fn run_world(
@@ -213,6 +262,7 @@ fn play_pages(
             due[target] = pages.due_at(target, second);
             scrapes[target] += 1;
             let at = instant_of(second);
+            change.observe_page(target as u32, at, page.as_deref());
             let mut deliver = |target, outcome| {
                 let target = TargetId(target);
                 let batch = Batch { target, at, duration_ms: 1.0, outcome };
