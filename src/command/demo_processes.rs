@@ -16,7 +16,7 @@ pub(super) fn add_processes(report: &mut Report) {
     let gpus = report.devices.iter().enumerate();
     let gpus = gpus.filter(|(_, device)| device.class == DeviceClass::Gpu);
     let processes: Vec<_> =
-        gpus.filter_map(|(row, device)| Process::of(report, row as u32, device)).collect();
+        gpus.filter_map(|(row, device)| DemoProcess::of(report, row as u32, device)).collect();
     for process in processes {
         let pid = FIRST_PID + process.gpu;
         let device = Device::new_gpu_part(DeviceClass::Process, process.gpu, pid);
@@ -31,7 +31,7 @@ pub(super) fn add_processes(report: &mut Report) {
 }
 
 /// What the process of a GPU reports.
-struct Process {
+struct DemoProcess {
     gpu: u32,
     memory: f64,
     busy: Option<f64>,
@@ -39,7 +39,7 @@ struct Process {
     job: SanitizedText,
 }
 
-impl Process {
+impl DemoProcess {
     /// Returns the process of a GPU; none without a job, or without a value of its memory.
     fn of(report: &Report, row: u32, device: &Device) -> Option<Self> {
         let value = |metric: MetricId| {

@@ -86,7 +86,7 @@ fn render_head(finding: &Finding, now: UnixMs) -> Vec<String> {
         }
     };
     let mut facts = vec![finding.severity.to_string(), status];
-    facts.push(format!("confidence {:.2}", finding.confidence));
+    facts.push(format!("confidence {:.0} %", finding.confidence * 100.0));
     facts.push(format!("{:.1} GPUs lost", finding.lost_gpus));
     if life.openings > 1 {
         facts.push(format!("opened {} times", life.openings));

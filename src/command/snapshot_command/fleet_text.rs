@@ -201,13 +201,13 @@ fn render_headline(
     (cost, confidence): (f64, f64),
 ) -> String {
     format!(
-        "{:<9} {:<16} {} {:>8} {:>7.1} GPUs lost  conf {:.2}",
+        "{:<9} {:<16} {} {:>8} {:>7.1} GPUs lost  conf {:>3.0} %",
         severity.as_str(),
         kind.as_str(),
         pad_text(entity, 32),
         format_duration(age),
         cost,
-        confidence,
+        confidence * 100.0,
     )
 }
 

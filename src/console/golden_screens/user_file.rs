@@ -227,7 +227,9 @@ fn units_of_the_user_are_those_of_each_table() {
     let mut draw =
         |units| buffer_lines(&console.draw_buffer(200, 80, theme.with_units(units))).join("\n");
     let (own, chosen) = (draw(DisplayUnits::default()), draw(units));
-    for (default, other) in [("°C", "°F"), ("Gb/s", "GB/s"), (" GiB", " GB")] {
+    for (default, other) in
+        [("°C", "°F"), ("400 Gb/s", "50 GB/s"), ("mem GiB", "mem GB"), ("GiB used", "GB used")]
+    {
         assert!(own.contains(default) && !own.contains(other), "{own}");
         assert!(chosen.contains(other) && !chosen.contains(default), "{chosen}");
     }

@@ -196,10 +196,18 @@ impl ScreenView for ListScreen {
             .enumerate()
             .filter_map(|(at, field)| ListColumn::of(at, field, table, theme.units()))
             .collect();
-        let columns: Vec<text_table::ColumnLayout> =
+        let mut columns: Vec<text_table::ColumnLayout> =
             shown.iter().map(|column| column.layout).collect();
-        let (fits, _) = text_table::fit_columns(&columns, width.saturating_sub(2));
-        let (shown, columns) = (&shown[..fits], &columns[..fits]);
+        let (fits, used) = text_table::fit_columns(&columns, width.saturating_sub(2));
+        columns.truncate(fits);
+        let shown = &shown[..fits];
+        // A sentence at the end has all space that is left.
+        if let Some((last, layout)) = shown.last().zip(columns.last_mut())
+            && last.field.name == "summary"
+        {
+            layout.width += width.saturating_sub(2 + used);
+        }
+        let columns = &columns[..];
         let mut click_areas = Vec::new();
         let mut lines = vec![render_title(table, list, width, theme)];
         lines.push(render_heading(

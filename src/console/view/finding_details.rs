@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gaunt_schema::{FindingEvent, SanitizedText, UnixMs};
+use gaunt_schema::{FindingEvent, LifeState, SanitizedText, UnixMs};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -177,7 +177,12 @@ fn render_lifecycle(finding: &Finding) -> Option<String> {
     let texts: Vec<String> = texts.collect();
     let times = finding.life.openings;
     let often = if times > 1 { format!("; opened {times} times") } else { String::new() };
-    (!texts.is_empty()).then(|| format!("{}{often}: {}", finding.life.state, texts.join(", ")))
+    // That it changed lately is what the changes say.
+    let state = match finding.life.state {
+        LifeState::Changing => LifeState::Open,
+        state => state,
+    };
+    (!texts.is_empty()).then(|| format!("{state}{often}: {}", texts.join(", ")))
 }
 
 /// Renders kind, entity and severity of a finding.

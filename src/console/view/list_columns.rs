@@ -26,7 +26,7 @@ pub(crate) struct ListColumn<'a> {
 }
 
 /// Short titles of fields that occur in several tables.
-const TITLES: [(&str, &str); 25] = [
+const TITLES: [(&str, &str); 26] = [
     ("lost", "GPUs lost"),
     ("recent_power", "power, last 5m"),
     ("gpu", "GPU"),
@@ -52,6 +52,7 @@ const TITLES: [(&str, &str); 25] = [
     ("rate", "line"),
     ("useful", "useful"),
     ("confidence", "conf"),
+    ("closed", "closed ago"),
 ];
 
 /// Text columns with a special width.
@@ -96,7 +97,11 @@ impl<'a> ListColumn<'a> {
                     + usize::from(title.len() <= 9);
                 (title, text_table::number_column("", width))
             }
-            _ => (bare, text_table::text_column("", text_column_width(field, column, table))),
+            _ => {
+                let width = text_column_width(field, column, table);
+                let width = width.max(display_text::text_width(&bare));
+                (bare, text_table::text_column("", width))
+            }
         };
         Some(Self { position, field, column, title, layout, units })
     }
