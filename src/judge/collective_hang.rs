@@ -75,7 +75,10 @@ fn detect_collective_hang(
                 .to_evidence(Some(ranks.busy_waiting as f64), Some(least))
                 .with_note(format!("limit: share of {} GPUs", ranks.known))])
     } else {
+        // One that comes and goes on a single node, such as a notebook, waits for its user.
+        let is_alone = group.nodes.len() < 2 && judge.gangs.of(group).has_paused();
         if group.job.is_none()
+            || is_alone
             || !hosts.have_sent
             || hosts.serve
             || hosts.wait
@@ -84,7 +87,8 @@ fn detect_collective_hang(
             return None;
         }
         let idle = format_count(ranks.still, "GPU");
-        let what = format!("{idle} do nothing, nothing is sent, and no host reads or writes");
+        let verb = if ranks.still == 1 { "does" } else { "do" };
+        let what = format!("{idle} {verb} nothing, nothing is sent, and no host reads or writes");
         PendingFinding::of(FindingKind::CollectiveHang, group.to_entity(), 1, true)
             .with_hold_seconds(limits.pause_settle_seconds)
             .with_summary(ranks.render_hang(group, &what), ranks.next_step())

@@ -173,7 +173,7 @@ evidence_rows! {
     Retransmits: "retransmitted packets (sequence errors) per second", Count, own(&RETRANSMITS);
     PortUtilization: "port utilization (busier direction)", Ratio, own(TRAFFIC);
     PortTraffic: "port traffic / line rate", Ratio,
-        own(&[port::RECEIVE_BYTES, port::TRANSMIT_BYTES, port::RATE]).limit("silent_network_ratio").below();
+        own(NODE_TRAFFIC).limit("silent_network_ratio").below();
     TrafficChange: "port traffic / baseline", Ratio,
         own(TRAFFIC).limit("like_pace_share").rules_out();
 
@@ -318,6 +318,15 @@ evidence_rows! {
 }
 
 const TRAFFIC: &[MetricId] = &[port::RECEIVE_BYTES, port::TRANSMIT_BYTES];
+/// What a node sends and receives: by its ports, or by its network devices where it has none.
+const NODE_TRAFFIC: &[MetricId] = &[
+    port::RECEIVE_BYTES,
+    port::TRANSMIT_BYTES,
+    port::RATE,
+    host::NETDEV_RECEIVE_BYTES,
+    host::NETDEV_TRANSMIT_BYTES,
+    host::NETDEV_SPEED,
+];
 const SWITCH_ERRORS: &[MetricId] = &[switch_port::SYMBOL_ERRORS, switch_port::RECEIVE_ERRORS];
 const WAITING: &[MetricId] =
     &[port::TRANSMIT_WAIT, ethernet::RECEIVE_PAUSED_3, ethernet::RECEIVE_GLOBAL_PAUSED];

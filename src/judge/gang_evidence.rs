@@ -65,6 +65,9 @@ pub(super) struct JobEvidence {
     /// Whether the last round fell into a pause.
     #[serde(default)]
     in_pause: bool,
+    /// How many pauses have begun.
+    #[serde(default)]
+    pauses: u16,
 }
 
 /// The change of one GPU relative to the rest of its job.
@@ -183,6 +186,11 @@ impl JobEvidence {
         is_known && !self.slowdown(group).is_suspected() && !self.may_be_slower(group, limits)
     }
 
+    /// Whether it stood still before the pause in which it is now, and went on.
+    pub(super) fn has_paused(&self) -> bool {
+        self.pauses > 1
+    }
+
     /// Returns when it was seen first.
     pub(super) fn first_seen(&self) -> UnixMs {
         self.first_seen
@@ -268,6 +276,7 @@ impl JobEvidence {
     fn begin_pause(&mut self) {
         if !self.in_pause {
             self.in_pause = true;
+            self.pauses = self.pauses.saturating_add(1);
             for detector in [&mut self.slower, &mut self.less_traffic, &mut self.idler] {
                 detector.take_back();
             }

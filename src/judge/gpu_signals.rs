@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gaunt_schema::{
     DeviceClass, MetricId, UnixMs,
-    catalogue::{gpu, gpu_health, port},
+    catalogue::{gpu, gpu_health, host, port},
 };
 
 use super::{
@@ -462,13 +462,27 @@ fn power_limit(cluster: &Cluster, row: u32) -> Option<f64> {
     reported.or_else(|| gpu_power_limits::rated_power_limit(cluster.gpu_model(row)?))
 }
 
-/// Returns the larger direction of all the node's ports together, as a share of their line rates.
+/// Returns the larger direction of all the node's ports together, as a share of their line rates; of its network devices
+/// where it has no port: there the job's traffic goes over Ethernet like all other.
 pub(super) fn network_share(cluster: &Cluster, node: &Node) -> Option<f64> {
+    let ports = [port::RECEIVE_BYTES, port::TRANSMIT_BYTES, port::RATE];
+    let devices = [host::NETDEV_RECEIVE_BYTES, host::NETDEV_TRANSMIT_BYTES, host::NETDEV_SPEED];
+    let share = share_of_rate(cluster, node.device_rows(DeviceClass::Port), ports);
+    share.or_else(|| share_of_rate(cluster, node.device_rows(DeviceClass::Netdev), devices))
+}
+
+/// Returns the larger direction of all these devices together as a share of their rates, as far as both are known.
+fn share_of_rate(
+    cluster: &Cluster,
+    rows: &[u32],
+    [receives, transmits, rate_of]: [MetricId; 3],
+) -> Option<f64> {
     let (mut receive, mut transmit, mut rate) = (0.0, 0.0, 0.0);
-    for row in node.device_rows(DeviceClass::Port) {
-        let traffic = cluster.current_rate(port::RECEIVE_BYTES, *row);
-        let traffic = traffic.zip(cluster.current_rate(port::TRANSMIT_BYTES, *row));
-        if let (Some((r, t)), Some(line)) = (traffic, cluster.current_value(port::RATE, *row)) {
+    for row in rows {
+        let traffic = cluster.current_rate(receives, *row);
+        let traffic = traffic.zip(cluster.current_rate(transmits, *row));
+        let line = cluster.current_value(rate_of, *row).filter(|line| *line > 0.0);
+        if let (Some((r, t)), Some(line)) = (traffic, line) {
             receive += r;
             transmit += t;
             rate += line;
