@@ -365,7 +365,7 @@ mod tests {
         let measured = pairs.filter(|pair| pair.bytes_per_second.is_some_and(|rate| rate > 40e9));
         assert_eq!((measured.count(), matrix.free, matrix.ended), (8, 2, [8, 0]), "{matrix:?}");
         assert!(matrix.rails.iter().all(|rail| rail.suspects.is_empty()), "{matrix:?}");
-        let question = Question::parse_line("table/processes?filter=node%3Dgpu019", &[]).unwrap();
+        let question = Question::parse_line("table/processes?filter=node=gpu019", &[]).unwrap();
         let Answer::Table(processes) = engine.answer_question(&question) else {
             panic!("no processes")
         };
