@@ -1,5 +1,7 @@
 //! Collective hangs: jobs that stand still in a collective that never ends, and jobs that hold GPUs without using them.
 
+use std::fmt::Write;
+
 use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, GpuState, Severity};
 
 use super::{
@@ -50,22 +52,29 @@ fn detect_collective_hang(
     let least = (limits.hung_gpus_ratio * ranks.known as f64).min(ranks.known as f64 - 1.0);
     let spins = ranks.busy_waiting as f64 >= least;
     let stands = ranks.still as f64 >= least && ranks.busy_waiting <= 1;
+    // Some busy-wait for others that do nothing at all.
+    let await_idle = ranks.still as f64 >= least && !spins && !stands;
     // A job that never did anything is starting.
     let has_worked = ranks.still * 2 >= ranks.known;
-    if ranks.known < limits.hung_ranks as usize || !(spins || stands) || !has_worked {
+    if ranks.known < limits.hung_ranks as usize || !(spins || stands || await_idle) || !has_worked {
         return None;
     }
     let is_profiled = group.is_profiled(&judge.gpus, cluster.now(), cluster.freshness_window());
     let hosts = SilentHosts::of(judge, cluster, group, &nodes, is_profiled)?;
     let silent_kinds =
         usize::from(hosts.traffic.is_some()) + usize::from(hosts.io.is_some() && !hosts.wait);
-    let finding = if spins {
+    let finding = if spins || await_idle {
         let busy_waiting = format_count(ranks.busy_waiting, "GPU");
-        let what = format!("{busy_waiting} busy-wait in a collective without progress");
+        let mut what = format!("{busy_waiting} busy-wait in a collective without progress");
+        if await_idle {
+            let _ = write!(what, ", {} do nothing", ranks.known - ranks.busy_waiting);
+        }
         let page_delay = if group.job.is_some() { 0.0 } else { limits.inferred_hang_seconds };
         // Where nothing shows that the hosts are silent, ranks may wait for one that writes a checkpoint: not for long.
         let warning_delay = if silent_kinds == 0 { limits.inferred_hang_seconds } else { 0.0 };
-        let checkpoint = if hosts.wait { checkpoint_seconds(group.interval, limits) } else { 0.0 };
+        // Those may load, or write a checkpoint.
+        let may_write = hosts.wait || await_idle;
+        let checkpoint = if may_write { checkpoint_seconds(group.interval, limits) } else { 0.0 };
         PendingFinding::of(FindingKind::CollectiveHang, group.to_entity(), 1 + silent_kinds, true)
             .with_hold_seconds(limits.hung_seconds.max(checkpoint))
             .with_page_delay(page_delay)
@@ -73,6 +82,7 @@ fn detect_collective_hang(
             .with_summary(ranks.render_hang(group, &what), ranks.next_step())
             .with_evidence([EvidenceRow::BusyWaitingGpus
                 .to_evidence(Some(ranks.busy_waiting as f64), Some(least))
+                .context_if(await_idle)
                 .with_note(format!("limit: share of {} GPUs", ranks.known))])
     } else {
         // One that comes and goes on a single node, such as a notebook, waits for its user.
@@ -306,7 +316,7 @@ pub(super) fn is_still(judge: &JudgeState, cluster: &Cluster, gpu: &GpuTracker) 
     let limits = &judge.limits;
     let (now, gap) = (cluster.now(), cluster.freshness_window());
     let pace = gpu.averages.activity_ratio(now, gap, &judge.limits)?;
-    if gpu.start.is_starting(now, limits) {
+    if gpu.start.is_starting(now) {
         return Some(false);
     }
     if gpu.averages.is_profiled(now, gap) {

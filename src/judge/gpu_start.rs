@@ -3,7 +3,7 @@
 
 use gaunt_schema::UnixMs;
 
-use super::{Thresholds, moving_average::CompactTimestamp};
+use super::moving_average::CompactTimestamp;
 
 /// Whether a process begins on one GPU: eight bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,6 +13,9 @@ pub(super) struct GpuStart {
     /// When something began to, unless it has worked since.
     began: CompactTimestamp,
 }
+
+/// Seconds after which a process that has not worked on its GPU no longer loads or compiles.
+const START_SECONDS: f64 = 300.0;
 
 impl GpuStart {
     /// Records whether its memory is used, if that is known, and whether it works.
@@ -27,9 +30,8 @@ impl GpuStart {
     }
 
     /// Whether a process has begun and has not worked yet, and may take as long.
-    pub(super) fn is_starting(self, now: UnixMs, limits: &Thresholds) -> bool {
-        self.began.is_set()
-            && CompactTimestamp::of(now).seconds_since(self.began) < limits.idle_seconds
+    pub(super) fn is_starting(self, now: UnixMs) -> bool {
+        self.began.is_set() && CompactTimestamp::of(now).seconds_since(self.began) < START_SECONDS
     }
 }
 
@@ -39,17 +41,17 @@ mod tests {
 
     #[test]
     fn process_starts_until_it_works_and_not_for_ever() {
-        let (mut start, limits) = (GpuStart::default(), Thresholds::default());
+        let mut start = GpuStart::default();
         let at = |second: i64| UnixMs(1_800_000_000_000 + second * 1_000);
         start.observe_memory(at(0), Some(true), false);
-        assert!(!start.is_starting(at(0), &limits), "what is there at the first look is not new");
+        assert!(!start.is_starting(at(0)), "what is there at the first look is not new");
         start.observe_memory(at(10), Some(false), false);
         start.observe_memory(at(20), None, false);
         start.observe_memory(at(30), Some(true), false);
-        assert!(start.is_starting(at(100), &limits));
-        assert!(!start.is_starting(at(30 + 540), &limits), "it never began to work");
+        assert!(start.is_starting(at(100)));
+        assert!(!start.is_starting(at(30 + 300)), "it never began to work");
         start.observe_memory(at(110), Some(true), true);
         start.observe_memory(at(120), Some(true), false);
-        assert!(!start.is_starting(at(120), &limits), "it stands still after it has worked");
+        assert!(!start.is_starting(at(120)), "it stands still after it has worked");
     }
 }

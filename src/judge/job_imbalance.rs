@@ -48,7 +48,10 @@ impl UnevenGroup<'_> {
     fn add_finding(&self, causes: &SlowdownCauses, outcome: &mut DetectorOutcome) {
         let cause = causes.cause_of(self.group);
         let profile = SlowdownProfile::of(self.judge, self.cluster, self.group);
-        let imbalance = if cause.is_seen { None } else { self.detect_imbalance(&profile) };
+        // Before the pace of a job is known, whatever it is at its first samples looks like one.
+        let is_known = self.judge.gangs.of(self.group).is_learned();
+        let imbalance =
+            if cause.is_seen || !is_known { None } else { self.detect_imbalance(&profile) };
         let is_open = |id: &String| self.judge.tracker.open_one(id).is_some();
         // Nodes that work more than the others may be an overloaded stage as well as stragglers: a large loss is told.
         let loses_much = self.slowed >= self.judge.limits.unexplained_ratio;

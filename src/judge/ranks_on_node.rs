@@ -20,7 +20,7 @@ pub(super) fn rows_in_group(
 ) -> Vec<u32> {
     let starts = |row: u32| {
         let gpu = judge.gpus.get(row as usize);
-        gpu.is_some_and(|gpu| gpu.start.is_starting(cluster.now(), &judge.limits))
+        gpu.is_some_and(|gpu| gpu.start.is_starting(cluster.now()))
     };
     let is_in = |row: &&u32| {
         let of = judge.job_groups.of(**row);

@@ -216,8 +216,8 @@ struct SlowGpu<'a> {
     peers: Option<RobustStats>,
     is_throttled: bool,
     is_below: bool,
-    /// The least clock of its past, of which many samples show that it is below.
-    fallen_below: Option<f64>,
+    /// The clock from which it is below the lowest of its past, if many samples show that it is, and its clock / lowest.
+    fallen: Option<(f64, f64)>,
     /// Its clock / peer median, present and baseline, if it drifted.
     declined: Option<(f64, f64)>,
 }
@@ -283,7 +283,7 @@ impl<'a> SlowGpu<'a> {
             peers: peer_clocks,
             is_throttled,
             is_below,
-            fallen_below,
+            fallen: fallen_below.zip(baseline).map(|(least, lowest)| (least, clock / lowest)),
             declined,
         })
     }
@@ -332,7 +332,7 @@ impl<'a> SlowGpu<'a> {
         let summary = self.render_summary(waits);
         let group = self.group;
         PendingFinding::of(kind, self.entity.clone(), kinds, true)
-            .with_hold_seconds(if self.fallen_below.is_some() {
+            .with_hold_seconds(if self.fallen.is_some() {
                 0.0
             } else if self.lingers.is_some() {
                 limits.unexplained_seconds.max(samples)
@@ -365,12 +365,12 @@ impl<'a> SlowGpu<'a> {
             EvidenceRow::SmClock
                 .to_evidence(
                     Some(self.clock),
-                    self.fallen_below.or_else(|| {
+                    self.fallen.map(|(least, _)| least).or_else(|| {
                         let peers = self.peers.filter(|_| self.is_below)?;
                         Some(peers.lower_quartile * limits.slow_clock_ratio)
                     }),
                 )
-                .with_note(match (self.fallen_below, self.is_below) {
+                .with_note(match (self.fallen, self.is_below) {
                     (Some(_), _) => "limit: from its own past",
                     (None, true) => "limit: from its peers",
                     (None, false) => "",
@@ -396,9 +396,13 @@ impl<'a> SlowGpu<'a> {
     }
 
     fn render_summary(&self, waits: usize) -> String {
-        let ratio = self.peers.map(|peers| self.clock / peers.median);
-        let below =
-            ratio.map(|ratio| format!("SM clock {ratio:.2} × peer median, ")).unwrap_or_default();
+        let below = match (self.fallen, self.peers) {
+            (Some((_, ratio)), _) => format!("SM clock {ratio:.2} × the lowest of its past, "),
+            (None, Some(peers)) => {
+                format!("SM clock {:.2} × peer median, ", self.clock / peers.median)
+            }
+            (None, None) => String::new(),
+        };
         let mut summary = if self.is_throttled {
             format!("{} is throttled: {below}thermal or HW slowdown", self.entity)
         } else if self.hotter_than.is_some() {
