@@ -89,19 +89,16 @@ impl<'a> ListColumn<'a> {
     ) -> Option<Self> {
         let column = table.find_column(&field.name)?;
         let bare = title_of(field);
-        let (title, layout) = match field.kind {
-            FieldKind::Number(unit) => {
-                let (sign, digits) = unit_of(unit, units);
-                let title = if sign.is_empty() { bare } else { format!("{bare} {sign}") };
-                let width = display_text::text_width(&title).clamp(digits, 14)
-                    + usize::from(title.len() <= 9);
-                (title, text_table::number_column("", width))
-            }
-            _ => {
-                let width = text_column_width(field, column, table);
-                let width = width.max(display_text::text_width(&bare));
-                (bare, text_table::text_column("", width))
-            }
+        let (title, layout) = if let FieldKind::Number(unit) = field.kind {
+            let (sign, digits) = unit_of(unit, units);
+            let title = if sign.is_empty() { bare } else { format!("{bare} {sign}") };
+            let width =
+                display_text::text_width(&title).clamp(digits, 14) + usize::from(title.len() <= 9);
+            (title, text_table::number_column("", width))
+        } else {
+            let width = text_column_width(field, column, table);
+            let width = width.max(display_text::text_width(&bare));
+            (bare, text_table::text_column("", width))
         };
         Some(Self { position, field, column, title, layout, units })
     }
