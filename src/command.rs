@@ -34,6 +34,7 @@ pub mod console_command;
 mod demo_alerts;
 pub mod demo_command;
 mod demo_probes;
+mod demo_processes;
 pub mod doctor_command;
 pub mod engine_preamble;
 pub mod explain_command;

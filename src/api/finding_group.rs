@@ -187,21 +187,27 @@ impl FindingGroup {
     }
 }
 
-/// Findings and groups, worst first: by severity, then by cost. Members of a group are not listed again; ties keep the
-/// order of `findings`.
+/// Findings in the order of `findings`, and each group before the first one that is less urgent: by severity, then by
+/// cost. Members of a group are not listed again.
 pub fn collect_lines<'a>(
     findings: &'a [Finding],
     groups: &'a [FindingGroup],
 ) -> Vec<FindingLine<'a>> {
     let grouped: HashSet<&str> =
         groups.iter().flat_map(|group| &group.members).map(String::as_str).collect();
-    let single = findings.iter().filter(|finding| !grouped.contains(finding.id.as_str()));
-    let single = single.map(FindingLine::Single);
-    let mut lines: Vec<FindingLine<'a>> =
-        single.chain(groups.iter().map(FindingLine::Group)).collect();
-    lines.sort_by(|a, b| {
-        compare_urgency((a.severity(), a.lost_gpus()), (b.severity(), b.lost_gpus()))
-    });
+    let mut groups = groups.iter().map(FindingLine::Group).peekable();
+    let mut lines = Vec::with_capacity(findings.len());
+    for finding in findings.iter().filter(|finding| !grouped.contains(finding.id.as_str())) {
+        let urgency = (finding.severity, finding.lost_gpus);
+        let is_before = |group: &FindingLine<'a>| {
+            compare_urgency((group.severity(), group.lost_gpus()), urgency).is_lt()
+        };
+        while let Some(group) = groups.next_if(is_before) {
+            lines.push(group);
+        }
+        lines.push(FindingLine::Single(finding));
+    }
+    lines.extend(groups);
     lines
 }
 

@@ -124,8 +124,8 @@ impl FindingText<'_> {
             let changes = context.describe_changes(finding.since);
             facts.extend(changes.into_iter().map(|change| ("Changed", change)));
         }
-        let victims = describe_victims(&finding.victims).into_iter();
-        facts.extend(victims.map(|victims| ("Victims", victims)));
+        let victims = describe_victims(&finding.victims).join("; ");
+        facts.extend((!victims.is_empty()).then_some(("Victims", victims)));
         if !finding.next.is_empty() {
             facts.push(("Next", finding.next.clone()));
         }
@@ -146,10 +146,7 @@ impl FindingText<'_> {
     fn lifecycle_rows(&self) -> Vec<(String, String)> {
         let finding = self.finding;
         let mut rows = vec![(finding.since, "the evidence began".to_owned())];
-        rows.extend(finding.life.changes.iter().map(|change| {
-            let to = if change.to.is_empty() { String::new() } else { format!(" {}", change.to) };
-            (change.at, format!("{}{to}", change.what))
-        }));
+        rows.extend(finding.life.changes.iter().map(|change| (change.at, change.describe())));
         if let Some(context) = self.context {
             rows.extend(context.changes.iter().map(|change| (change.at, change.describe())));
         }

@@ -193,15 +193,15 @@ impl TelemetryCoverage {
     /// rarely than targets are scraped, or whose interval is not known.
     pub fn describe_delays(&self) -> Vec<String> {
         let reported = format!(
-            "a state that a device reports, such as a port that is down, after {}",
+            "A state that a device reports, such as a port that is down, is a finding after {}",
             format_seconds(self.reported_seconds)
         );
         let mut lines = vec![match self.inferred_seconds {
             Some(least) => format!(
-                "Nothing inferred is reported within {} of the first sample that shows it; {reported}.",
+                "{reported}; what is inferred takes at least {} from the first sample that shows it.",
                 format_seconds(least)
             ),
-            None => format!("No renewal interval is measured yet; {reported}."),
+            None => format!("{reported}; no renewal interval is measured yet."),
         }];
         // Scrapes do not come at exact intervals.
         let slow_from = self.period_ms as f64 / 1e3 * 1.5;

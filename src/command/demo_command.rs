@@ -21,6 +21,7 @@ use super::{
     console_command::has_terminal,
     demo_alerts::simulate_alerts,
     demo_probes::measure_free_pairs,
+    demo_processes::add_processes,
     judge_command::{FindingLog, VirtualRun},
     snapshot_command,
 };
@@ -119,7 +120,7 @@ fn feed_pages(
     loop {
         fleet.advance_to(clock());
         for node in 0..fleet.node_count() {
-            let batch = decode_node_page(&fleet, node, clock(), &limits);
+            let batch = with_processes(decode_node_page(&fleet, node, clock(), &limits));
             if inbox.blocking_send(Delivery::Batch(batch)).is_err() {
                 return;
             }
@@ -252,7 +253,9 @@ fn run_up_to_now(
     // What passes meanwhile is simulated too, so that no second lacks its reports.
     while now + PERIOD <= clock() {
         now = now + PERIOD;
-        run_second(&mut fleet, &mut run, now, &read_node_report);
+        run_second(&mut fleet, &mut run, now, &|fleet, node, at| {
+            with_processes(read_node_report(fleet, node, at))
+        });
         measure_free_pairs(&fleet, |request| Some(run.handle_pairing_request(request)));
     }
     Ok((fleet, run.into_engine()))
@@ -299,6 +302,14 @@ fn fleet_targets(fleet: &SimFleet) -> Vec<ScrapeTarget> {
         origin: "the demo".into(),
     };
     (0..fleet.node_count()).map(target).collect()
+}
+
+/// Adds the processes of a node to what was read of it.
+fn with_processes(mut batch: Batch) -> Batch {
+    if let Ok(page) = &mut batch.outcome {
+        add_processes(&mut page.report);
+    }
+    batch
 }
 
 /// One node's page, encoded and decoded as between processes; none if the node does not answer.
@@ -354,6 +365,12 @@ mod tests {
         let measured = pairs.filter(|pair| pair.bytes_per_second.is_some_and(|rate| rate > 40e9));
         assert_eq!((measured.count(), matrix.free, matrix.ended), (8, 2, [8, 0]), "{matrix:?}");
         assert!(matrix.rails.iter().all(|rail| rail.suspects.is_empty()), "{matrix:?}");
+        let question = Question::parse_line("table/processes?filter=node=gpu019", &[]).unwrap();
+        let Answer::Table(processes) = engine.answer_question(&question) else {
+            panic!("no processes")
+        };
+        let user = processes.find_column("user").unwrap().text_at(0).unwrap();
+        assert_eq!((processes.matched, user.as_str()), (8, "jonas"));
     }
 
     /// A worse level without a finding becomes the baseline after half an hour.

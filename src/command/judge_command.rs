@@ -278,13 +278,13 @@ impl JudgeReport<'_> {
         push_line(
             page,
             format_args!(
-                "{:>10} to {:>10}  {:<8}  {:<18}  {}  confidence {:.2}",
+                "{:>10} to {:>10}  {:<8}  {:<18}  {}  confidence {:.0} %",
                 after(episode.opened),
                 episode.closed.map_or_else(|| "the end".to_owned(), after),
                 episode.worst.as_str(),
                 finding.kind.as_str(),
                 finding.entity,
-                finding.confidence,
+                finding.confidence * 100.0,
             ),
         );
         push_line(page, format_args!("             {}", finding.summary));

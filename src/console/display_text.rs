@@ -97,7 +97,7 @@ pub(crate) fn format_cost(amount: f64, currency: &str) -> String {
 }
 
 /// Formats a value with three digits and an SI prefix, in powers of 1000.
-fn format_scaled(value: f64, unit: &str) -> String {
+pub(crate) fn format_scaled(value: f64, unit: &str) -> String {
     const PREFIXES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
     let mut value = value;
     let mut prefix = 0;
@@ -121,17 +121,29 @@ pub(crate) fn format_bit_rate(bytes_per_second: f64) -> String {
     format_scaled(bytes_per_second * 8.0, "b/s")
 }
 
-/// Formats memory in GiB with one decimal, without the unit.
-pub(crate) fn format_gibibytes(bytes: f64) -> String {
-    let value = bytes / f64::from(1 << 30);
+/// Formats memory in units of `of` bytes with one decimal, without the unit.
+pub(crate) fn format_memory(bytes: f64, of: f64) -> String {
+    let value = bytes / of;
     if value >= 99.95 { format_count(value.round() as u64) } else { format!("{value:.1}") }
+}
+
+/// Formats a rate in thousands of millions, with the significant decimals.
+pub(crate) fn format_giga(value: f64) -> String {
+    let value = value / 1e9;
+    match value.abs() {
+        0.0 => "0".into(),
+        v if v < 0.01 => "<0.01".into(),
+        v if v < 9.995 => format!("{value:.2}"),
+        v if v < 99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
 }
 
 /// Formats a value with its unit, as in evidence.
 pub(crate) fn format_with_unit(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Ratio => format!("{} %", format_percent(value)),
-        Unit::Bytes => format!("{} GiB", format_gibibytes(value)),
+        Unit::Bytes => format!("{} GiB", format_memory(value, f64::from(1 << 30))),
         Unit::BytesPerSecond => format_bit_rate(value),
         Unit::Watts => format!("{value:.0} W"),
         Unit::Joules => format_scaled(value, "J"),
@@ -242,6 +254,21 @@ pub(crate) fn wrap_text(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
+/// Joins groups of words to lines of at most `columns` columns with `gap` between two groups: a line ends between groups,
+/// so that each number stays with its name.
+pub(crate) fn join_groups(groups: &[String], gap: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for group in groups {
+        match lines.last_mut() {
+            Some(line) if text_width(line) + text_width(gap) + text_width(group) <= columns => {
+                line.extend([gap, group]);
+            }
+            _ => lines.push(group.clone()),
+        }
+    }
+    lines
+}
+
 /// Splits a word that is wider than `columns` into pieces of at most that width.
 fn split_word(word: &str, columns: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
@@ -311,6 +338,7 @@ mod tests {
         assert_eq!(format_with_unit(1.98e9, Unit::Hertz), "1.98 GHz");
         assert_eq!(format_with_unit(0.005, Unit::Seconds), "5 ms");
         assert_eq!(format_with_unit(3.0, Unit::Count), "3");
+        assert_eq!([400e9, 8.0, 9.6e9].map(format_giga), ["400", "<0.01", "9.60"]);
         assert_eq!(format_cost(0.0, "USD"), "$0/h");
         assert_eq!(format_cost(4_142.4, "USD"), "$4,142/h");
         assert_eq!(format_cost(4_142.4, "EUR"), "4,142 EUR/h");
@@ -333,6 +361,13 @@ mod tests {
             let text = sign.to_string();
             assert_eq!(text_width(&text), text.width(), "{sign}");
         }
+    }
+
+    #[test]
+    fn lines_end_between_groups() {
+        let groups = ["load 9 %", "ECN 3/s", "CNP 2/s"].map(str::to_owned);
+        assert_eq!(join_groups(&groups, " · ", 20), ["load 9 % · ECN 3/s", "CNP 2/s"]);
+        assert_eq!(join_groups(&groups, " · ", 3).len(), 3);
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod cursor;
 mod cursor_rows;
 mod demo_tour;
 mod display_text;
+mod display_units;
 mod evidence_history;
 mod fabric_cables;
 mod fabric_map;
@@ -279,6 +280,7 @@ impl ConsoleApp {
         let palette = chosen.or(file.map(|theme| theme.palette)).unwrap_or(self.palette);
         let colours = file.and_then(|theme| theme.colours);
         let theme = self.theme.with_palette(palette).with_colours(colours);
+        let theme = theme.with_units(self.state.config.units);
         let (state, mut layout) = (&self.state, None);
         let bytes =
             self.terminal.draw(|buffer| layout = Some(screen_frame::draw(buffer, state, theme)))?;

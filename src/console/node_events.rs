@@ -87,7 +87,8 @@ fn xid_event(device: &DeviceDetail) -> Option<NodeEvent> {
     if count.is_none() && recent.is_none() && last_seen.is_none() {
         return None;
     }
-    let times = count.map_or_else(String::new, |count| format!(", {count:.0} times"));
+    let times = count.filter(|count| *count > 1.5);
+    let times = times.map_or_else(String::new, |count| format!(", {count:.0} times"));
     let meaning = info_text("meaning").unwrap_or(xid_entry.meaning);
     Some(NodeEvent {
         at: last_seen,

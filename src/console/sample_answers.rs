@@ -22,8 +22,9 @@ pub(super) use sample_findings::{
     starved_finding,
 };
 pub(super) use sample_tables::{
-    build_table, cable_table, domain_table, gpu_table, job_detail, job_table, leaf_rail_fabric,
-    number_cells, probe_matrix, process_table, text_cells,
+    build_table, cable_table, closed_table, domain_table, gpu_table, job_detail, job_table,
+    leaf_rail_fabric, number_cells, port_table, probe_matrix, process_table, target_table,
+    text_cells,
 };
 
 /// A source that nobody answers for.

@@ -124,16 +124,18 @@ fn draw_header(
         }
         _ => render_identity(overview, theme),
     };
-    // The last counts are the least important ones: they are left out whole.
+    let is_main = state.screen == Screen::default();
+    let title = format!("   {}", view_of(&state.screen).header_title());
+    let title_width = if is_main { 0 } else { display_text::text_width(&title) };
+    // The last counts are the least important ones: they are left out whole. What is not read stays.
     let available = usize::from(area.width.saturating_sub(width + 1));
-    while left.len() > 2 && left.iter().map(Span::width).sum::<usize>() > available {
+    let kept = 2 + usize::from(overview.is_some_and(|it| it.describe_silent_clusters().is_some()));
+    let columns = |left: &[Span<'_>]| left.iter().map(Span::width).sum::<usize>();
+    while left.len() > kept && columns(&left) + title_width > available {
         left.pop();
     }
-    if state.screen != Screen::default() {
-        let used = left.iter().map(Span::width).sum::<usize>() + usize::from(width) + 1;
-        let available = usize::from(area.width).saturating_sub(used);
-        let title = format!("   {}", view_of(&state.screen).header_title());
-        let title = display_text::truncate_text(&title, available);
+    if !is_main {
+        let title = display_text::truncate_text(&title, available.saturating_sub(columns(&left)));
         left.push(Span::styled(title, theme.style_for(StyleRole::Title)));
     }
     let left = Line::from(left);
@@ -166,13 +168,10 @@ fn render_identity(overview: Option<&Overview>, theme: Theme) -> Vec<Span<'stati
         return spans;
     }
     let (gpus, s) = (u64::from(overview.gpu_count()), |n: u64| if n == 1 { "" } else { "s" });
-    spans.push(Span::raw(format!(
-        "{} node{} · {} GPU{}",
-        display_text::format_count(reported.into()),
-        s(reported.into()),
-        display_text::format_count(gpus),
-        s(gpus)
-    )));
+    let nodes_text = display_text::format_count(reported.into());
+    spans.push(Span::raw(format!("{nodes_text} node{}", s(reported.into()))));
+    let gpus_text = display_text::format_count(gpus);
+    spans.push(Span::raw(format!(" · {gpus_text} GPU{}", s(gpus))));
     let mut add = |count: u32, words: &str, meaning| {
         if count > 0 {
             let text = format!(" · {} {words}", display_text::format_count(count.into()));

@@ -1,10 +1,12 @@
-//! Theme: colours and glyphs by meaning; the capabilities of the terminal change the style, never the content.
+//! Theme: colours and glyphs by meaning, and units; the capabilities of the terminal change the style, never the content.
 
 use gaunt_schema::{GpuState, Severity};
 use ratatui::{
     buffer::Buffer,
     style::{Color, Modifier, Style},
 };
+
+use crate::display_units::DisplayUnits;
 
 mod custom_colours;
 mod palette;
@@ -74,6 +76,7 @@ pub(crate) struct Theme {
     glyphs: GlyphSet,
     palette: Palette,
     custom: Option<CustomColours>,
+    units: DisplayUnits,
 }
 
 impl Theme {
@@ -91,7 +94,13 @@ impl Theme {
             GlyphSet::Auto => detect_glyphs(&environment),
             chosen => chosen,
         };
-        Self { colour, glyphs, palette: Palette::default(), custom: None }
+        Self {
+            colour,
+            glyphs,
+            palette: Palette::default(),
+            custom: None,
+            units: DisplayUnits::default(),
+        }
     }
 
     /// Returns the theme with another palette.
@@ -102,6 +111,16 @@ impl Theme {
     /// Returns the theme with the colours of a theme file.
     pub(crate) const fn with_colours(self, custom: Option<CustomColours>) -> Self {
         Self { custom, ..self }
+    }
+
+    /// Returns the theme with other units.
+    pub(crate) const fn with_units(self, units: DisplayUnits) -> Self {
+        Self { units, ..self }
+    }
+
+    /// Returns the units of the shown values.
+    pub(crate) const fn units(self) -> DisplayUnits {
+        self.units
     }
 
     /// Returns whether only ASCII can be drawn.

@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::{
+    display_units::DisplayUnits,
     key_press::KeyPress,
     theme::{CustomColours, Palette},
 };
@@ -44,6 +45,8 @@ pub(crate) struct UserConfig {
     pub(crate) theme: Option<ThemeChoice>,
     /// The time zone of the times of day.
     pub(crate) zone: DisplayZone,
+    /// The units of the screens.
+    pub(crate) units: DisplayUnits,
     /// Whether a new critical finding rings the bell; on unless set.
     pub(crate) silent: bool,
     /// How the terminal is told about a new critical finding.

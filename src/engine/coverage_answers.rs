@@ -133,7 +133,7 @@ impl View<'_> {
             count_nodes(with_gpus().filter(|it| it.has_host), |it| it.has_pressure(cluster))
                 .into_check(K::PressureMetrics),
             check_exporter_fields(cluster),
-            check_profiling(cluster, nodes).into_check(K::ProfilingCounters),
+            self.check_profiling(nodes).into_check(K::ProfilingCounters),
             check_ports(nodes),
             check_port_facts(cluster, nodes, K::Rails).into_check(K::Rails),
             check_port_facts(cluster, nodes, K::Leaves).into_check(K::Leaves),
@@ -185,6 +185,20 @@ impl View<'_> {
                 if !is_unused {
                     counted.count(&it.node.name, self.cluster.job_of_gpu(*row).is_some());
                 }
+            }
+        }
+        counted
+    }
+
+    /// GPUs with the profiling counter that tells computing from waiting.
+    fn check_profiling(&self, nodes: &[CoveredNode<'_>]) -> KnownCount {
+        let mut counted = KnownCount::default();
+        for it in nodes {
+            // A GPU that is lost has no counters at all, which is what its finding says.
+            let rows = it.node.device_rows(DeviceClass::Gpu).iter();
+            for row in rows.filter(|row| self.gpu_state(**row) != GpuState::Lost) {
+                let is_known = self.cluster.current_value(gpu::TENSOR_ACTIVE, *row).is_some();
+                counted.count(&it.node.name, is_known);
             }
         }
         counted
@@ -349,18 +363,6 @@ fn lacks_usual_field(cluster: &Cluster, node: &Node) -> bool {
     let rows = node.device_rows(DeviceClass::Gpu);
     let is_absent = |metric| rows.iter().all(|row| cluster.current_value(metric, *row).is_none());
     !rows.is_empty() && [gpu::POWER, gpu::TEMPERATURE, gpu::SM_CLOCK].into_iter().any(is_absent)
-}
-
-/// GPUs with the profiling counter that tells computing from waiting.
-fn check_profiling(cluster: &Cluster, nodes: &[CoveredNode<'_>]) -> KnownCount {
-    let mut counted = KnownCount::default();
-    for it in nodes {
-        for row in it.node.device_rows(DeviceClass::Gpu) {
-            let is_known = cluster.current_value(gpu::TENSOR_ACTIVE, *row).is_some();
-            counted.count(&it.node.name, is_known);
-        }
-    }
-    counted
 }
 
 /// Nodes with GPUs that have metrics of RDMA ports. A fleet without any may have no such network.

@@ -426,16 +426,16 @@ impl FindingTracker {
         }
     }
 
-    /// Returns the open findings, worst first: by severity, then by cost, then by name.
+    /// Returns the open findings, worst first: by severity, then by cost, then by name. Costs that are about equal keep
+    /// their order while they vary from sample to sample.
     pub(super) fn open_records(&self) -> Vec<&FindingRecord> {
-        let open = self.known.values().filter(|tracked| tracked.is_open());
-        let mut open: Vec<_> = open.map(|tracked| &tracked.record).collect();
+        let mut open: Vec<_> = self.known.values().filter(|tracked| tracked.is_open()).collect();
         open.sort_by(|a, b| {
-            let (a, b) = (&a.finding, &b.finding);
-            let cost = b.lost_gpus.total_cmp(&a.lost_gpus);
+            let cost = b.listed_cost.total_cmp(&a.listed_cost);
+            let (a, b) = (&a.record.finding, &b.record.finding);
             b.severity.cmp(&a.severity).then(cost).then_with(|| natural_order(&a.id, &b.id))
         });
-        open
+        open.into_iter().map(|tracked| &tracked.record).collect()
     }
 
     /// Iterates the open findings in no particular order.

@@ -371,6 +371,24 @@ pub struct LifecycleChange {
     pub to: SanitizedText,
 }
 
+impl LifecycleChange {
+    /// What happened, in words: `opened as warning`, `10.6 GPUs lost`, `acknowledged by mira`.
+    pub fn describe(&self) -> String {
+        use FindingEvent as E;
+        let (what, to) = (self.what, self.to.as_str());
+        match what {
+            _ if to.is_empty() => what.to_string(),
+            E::Opened | E::Reopened => format!("{what} as {to}"),
+            E::Cost => format!("{to} lost"),
+            E::Victims => format!("{to} victim{}", if to == "1" { "" } else { "s" }),
+            E::Blame => format!("blames {to}"),
+            E::Acknowledged | E::Withdrawn | E::Accepted => format!("{what} by {to}"),
+            E::Closed => format!("{what}: {to}"),
+            E::Severity | E::Flapping | E::Lapsed => format!("{what} {to}"),
+        }
+    }
+}
+
 /// The share of a loss whose cause is undecided that is attributed to one of the findings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]

@@ -26,6 +26,22 @@ fn findings_of_one_kind_and_user_are_one_group_with_their_sum() {
 }
 
 #[test]
+fn groups_are_placed_among_findings_in_their_order() {
+    let mut findings: Vec<Finding> = (0..6).map(idle_finding).collect();
+    let groups = FindingGroup::group_findings(&findings, |_| owned_by("sam"));
+    let of_group = groups[0].lost_gpus;
+    for (id, cost) in [("first", 60.0), ("second", 60.5), ("last", of_group - 1.0)] {
+        let single = Finding { id: id.into(), lost_gpus: cost, ..idle_finding(900) };
+        findings.push(Finding { kind: FindingKind::DataStarved, ..single });
+    }
+    let names = collect_lines(&findings, &groups).into_iter().map(|line| match line {
+        FindingLine::Single(finding) => finding.id.clone(),
+        FindingLine::Group(group) => format!("{} in a group", group.members.len()),
+    });
+    assert_eq!(names.collect::<Vec<_>>(), ["first", "second", "6 in a group", "last"]);
+}
+
+#[test]
 fn findings_of_many_users_are_one_group_that_names_their_account() {
     let findings: Vec<Finding> = (0..9).map(idle_finding).collect();
     let job_owner = |entity: &Entity| {

@@ -32,7 +32,11 @@ impl EvidencePlot {
         let limit = limit_in_unit(history, &self.item);
         let known = || history.mean.iter().flatten().copied().filter(|value| value.is_finite());
         let largest = known().fold(limit.unwrap_or(0.0), f32::max);
-        let top = f64::from(if largest > 0.0 { largest * 1.1 } else { 1.0 });
+        let top = match f64::from(largest) {
+            share if history.unit == Unit::Ratio && share <= 1.0 => (share * 1.1).min(1.0),
+            largest => largest * 1.1,
+        };
+        let top = if top > 0.0 { top } else { 1.0 };
         let number = |value: f64| escape_html(&format(value, history.unit));
         let (left, right, above, below) = MARGINS;
         let (width, height) = (SIZE.0 - left - right, SIZE.1 - above - below);

@@ -96,6 +96,20 @@ pub struct CostReportRow {
 }
 
 impl CostReport {
+    /// What all GPU time cost, and the lost part of it, as far as prices are set.
+    pub(super) fn describe_cost(&self) -> String {
+        let amount = |amount: Option<f64>| {
+            amount.map_or_else(
+                || "no price set".to_owned(),
+                |amount| format!("{amount:.2} {}", self.currency),
+            )
+        };
+        match (self.total.cost, self.total.lost_cost) {
+            (None, None) => amount(None),
+            (cost, lost) => format!("{}, lost {}", amount(cost), amount(lost)),
+        }
+    }
+
     /// The observed time for people: `59s`, `15m`, `89d23h`.
     pub(super) fn format_watched(&self) -> String {
         let watched = Duration::try_from_secs_f64(self.watched_seconds.round());
@@ -207,7 +221,10 @@ fn sum_rows(key: String, rows: &[&CostReportRow]) -> CostReportSum {
         lost_most_to: main_cause.map(|(cause, _)| cause),
         energy_kwh: sum_known(|row| row.energy_kwh),
         cost: cost.map(|costs| sum_values(costs.into_iter())),
-        lost_cost: lost_cost.map(|costs| sum_values(costs.into_iter())),
+        // Without any price nothing is known of a cost, also where nothing was lost.
+        lost_cost: lost_cost
+            .filter(|_| rows.iter().any(|row| row.cost.is_some()))
+            .map(|costs| sum_values(costs.into_iter())),
         co2_kg: sum_known(|row| row.co2_kg),
         ..CostReportSum::default()
     }

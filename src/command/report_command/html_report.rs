@@ -63,16 +63,13 @@ pub(super) fn render_html(report: &CostReport) -> String {
 /// Appends the totals; what is not known is said, never zero.
 fn push_totals(body: &mut String, report: &CostReport) {
     let total = &report.total;
-    let cost = |amount: Option<f64>| {
-        amount.map_or_else(|| "no price set".to_owned(), |a| format!("{a:.2} {}", report.currency))
-    };
     let share = format_share(total.lost_gpu_hours, total.gpu_hours);
     let facts = [
         (
             "GPU-hours",
             format!("{:.3}, {:.3} lost ({share})", total.gpu_hours, total.lost_gpu_hours),
         ),
-        ("Cost", format!("{}, lost {}", cost(total.cost), cost(total.lost_cost))),
+        ("Cost", report.describe_cost()),
         (
             "Energy",
             total.energy_kwh.map_or("not reported".to_owned(), |kwh| format!("{kwh:.3} kWh")),

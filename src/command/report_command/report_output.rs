@@ -40,17 +40,7 @@ pub(super) fn render_text(report: &CostReport) -> String {
             total.gpu_hours, total.lost_gpu_hours
         ),
     );
-    let format_cost = |amount: Option<f64>| {
-        amount.map_or_else(|| "no price set".to_owned(), |a| format!("{a:.2} {}", report.currency))
-    };
-    push_line(
-        &mut page,
-        format_args!(
-            "cost          {}, lost {}",
-            format_cost(total.cost),
-            format_cost(total.lost_cost)
-        ),
-    );
+    push_line(&mut page, format_args!("cost          {}", report.describe_cost()));
     let energy = total.energy_kwh.map_or("not reported".to_owned(), |kwh| format!("{kwh:.3} kWh"));
     let co2 = total.co2_kg.map_or("no factor set".to_owned(), |kg| format!("{kg:.3} kg"));
     push_line(&mut page, format_args!("energy        {energy}, CO2 {co2}"));

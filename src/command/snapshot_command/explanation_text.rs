@@ -78,14 +78,15 @@ fn render_head(finding: &Finding, now: UnixMs) -> Vec<String> {
             format_duration(now.duration_since(closed)),
             format_duration(closed.duration_since(finding.since))
         ),
-        (state, _) => format!(
-            "{state} since {} ({})",
-            format_time_of_day(finding.since),
-            format_duration(now.duration_since(finding.since))
-        ),
+        (state, _) => {
+            // That it changed lately did not begin with its evidence.
+            let state = if state == LifeState::Changing { LifeState::Open } else { state };
+            let lasted = format_duration(now.duration_since(finding.since));
+            format!("{state} since {} ({lasted})", format_time_of_day(finding.since))
+        }
     };
     let mut facts = vec![finding.severity.to_string(), status];
-    facts.push(format!("confidence {:.2}", finding.confidence));
+    facts.push(format!("confidence {:.0} %", finding.confidence * 100.0));
     facts.push(format!("{:.1} GPUs lost", finding.lost_gpus));
     if life.openings > 1 {
         facts.push(format!("opened {} times", life.openings));

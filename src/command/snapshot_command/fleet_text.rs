@@ -101,7 +101,7 @@ fn render_loss_causes(lost: &LostGpuTime) -> Option<String> {
     let mut parts = Vec::new();
     if lost.gpus > 0.0 {
         parts.push(format!("findings {:.1}", lost.findings_gpus));
-        parts.push(format!("idle {:.1}", lost.idle_gpus));
+        parts.push(format!("idle in jobs {:.1}", lost.idle_gpus));
         parts.push(format!("unexplained {:.1}", lost.unexplained_gpus));
     }
     if lost.unknown_gpus > 0 {
@@ -201,13 +201,13 @@ fn render_headline(
     (cost, confidence): (f64, f64),
 ) -> String {
     format!(
-        "{:<9} {:<16} {} {:>8} {:>7.1} GPUs lost  conf {:.2}",
+        "{:<9} {:<16} {} {:>8} {:>7.1} GPUs lost  conf {:>3.0} %",
         severity.as_str(),
         kind.as_str(),
         pad_text(entity, 32),
         format_duration(age),
         cost,
-        confidence,
+        confidence * 100.0,
     )
 }
 

@@ -65,6 +65,19 @@ fn processes_of_a_node_are_rows() {
 }
 
 #[test]
+fn ports_targets_and_closed_findings_as_rows() {
+    for (name, table) in [
+        ("ports", sample_answers::port_table()),
+        ("targets", sample_answers::target_table()),
+        ("closed", sample_answers::closed_table()),
+    ] {
+        let mut console = console_showing(ListScreen(table.subject));
+        answer_list(&mut console, table);
+        console.expect_golden(name);
+    }
+}
+
+#[test]
 fn nodes_as_rows() {
     let names: Vec<String> = (1..=40).map(|n| format!("gpu{n:03}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

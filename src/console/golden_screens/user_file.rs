@@ -3,6 +3,7 @@
 use super::*;
 use crate::{
     console_state::Restriction,
+    display_units::DisplayUnits,
     key_press::KeyPress,
     user_config::{ContextAddress, NotificationForm, UserBinding, UserConfig, plugin_key},
 };
@@ -209,4 +210,27 @@ fn whole_screen_is_in_the_time_zone_of_the_user() {
     assert_eq!(utc.lines().count(), local.lines().count());
     console.press_keys(&[KeyPress::Char('?')]);
     assert!(console.draw(160, 48).join("\n").contains("times are UTC+02:00"));
+}
+
+#[test]
+fn units_of_the_user_are_those_of_each_table() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.state.screen = NodeScreen("gpu003".into()).into();
+    console.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
+    let mut units = DisplayUnits::default();
+    for (name, value) in
+        [("temperature", "fahrenheit"), ("traffic", "bytes"), ("memory", "decimal")]
+    {
+        units.choose(name, value).unwrap();
+    }
+    let theme = Theme::new(ColourDepth::Indexed, GlyphSet::Unicode, |_| None);
+    let mut draw =
+        |units| buffer_lines(&console.draw_buffer(200, 80, theme.with_units(units))).join("\n");
+    let (own, chosen) = (draw(DisplayUnits::default()), draw(units));
+    for (default, other) in
+        [("°C", "°F"), ("400 Gb/s", "50 GB/s"), ("mem GiB", "mem GB"), ("GiB used", "GB used")]
+    {
+        assert!(own.contains(default) && !own.contains(other), "{own}");
+        assert!(chosen.contains(other) && !chosen.contains(default), "{chosen}");
+    }
 }

@@ -257,3 +257,77 @@ pub(crate) fn process_table() -> AnswerTable {
         ],
     )
 }
+
+/// Builds five ports of a rail: one is down, one is slower than its siblings and has errors.
+pub(crate) fn port_table() -> AnswerTable {
+    let gigabits = |value: f64| Some(value * 1e9 / 8.0);
+    build_table(
+        Subject::Ports,
+        vec![
+            ("node", text_cells(&["gpu001", "gpu002", "gpu003", "gpu004", "gpu005"])),
+            ("device", text_cells(&["mlx5_1"; 5])),
+            ("port", text_cells(&["1"; 5])),
+            ("leaf", text_cells(&["leaf-00", "leaf-00", "leaf-00", "leaf-00", ""])),
+            ("rail", text_cells(&["1"; 5])),
+            ("state", text_cells(&["active", "active", "down", "active", "active"])),
+            ("load", number_cells(&[Some(0.41), Some(0.4), None, Some(0.39), Some(0.38)])),
+            (
+                "receive",
+                number_cells(&[gigabits(164.0), gigabits(9.6), Some(0.0), None, Some(1.0)]),
+            ),
+            ("transmit", number_cells(&[gigabits(160.0); 5])),
+            (
+                "rate",
+                number_cells(&[gigabits(400.0), gigabits(400.0), None, gigabits(200.0), None]),
+            ),
+            ("symbol_errors", number_cells(&[Some(0.0), Some(0.0), None, Some(12.0), Some(0.0)])),
+            ("link_downed", number_cells(&[Some(0.0), Some(0.0), Some(1.0), Some(0.0), Some(0.0)])),
+            ("finding", text_cells(&["", "", "port_down", "link_errors", ""])),
+        ],
+    )
+}
+
+/// Builds four targets: live, stale, down with its failure, and one of which much is not understood.
+pub(crate) fn target_table() -> AnswerTable {
+    let age = [Some(0.4), Some(7.0), Some(91.0), Some(0.8)];
+    build_table(
+        Subject::Targets,
+        vec![
+            (
+                "address",
+                text_cells(&["10.0.4.1:9770", "10.0.4.2:9770", "10.0.4.3:9770", "10.0.4.4:9400"]),
+            ),
+            ("node", text_cells(&["gpu001", "gpu002", "gpu003", "gpu004"])),
+            ("state", text_cells(&["live", "stale", "down", "live"])),
+            ("age", number_cells(&age)),
+            ("duration", number_cells(&[Some(0.002), Some(0.9), Some(1.0), Some(0.03)])),
+            ("failure", text_cells(&["", "timeout", "connect", ""])),
+            ("dialect", text_cells(&["gaunt", "gaunt", "gaunt", "dcgm"])),
+            ("samples", number_cells(&[Some(1_056.0), Some(1_056.0), None, Some(412.0)])),
+            ("rejected", number_cells(&[Some(0.0), Some(0.0), None, Some(3.0)])),
+            ("unknown_fields", number_cells(&[Some(0.0), Some(0.0), None, Some(6.0)])),
+        ],
+    )
+}
+
+/// Builds two closed findings, the newest first; one of them came back.
+pub(crate) fn closed_table() -> AnswerTable {
+    build_table(
+        Subject::Closed,
+        vec![
+            ("severity", text_cells(&["critical", "warning"])),
+            ("finding", text_cells(&["data_starved", "link_errors"])),
+            ("entity", text_cells(&["gpu006", "gpu011 · mlx5_3/1"])),
+            ("age", number_cells(&[Some(1_260.0), Some(90.0)])),
+            ("closed", number_cells(&[Some(240.0), Some(3_700.0)])),
+            ("openings", number_cells(&[Some(1.0), Some(3.0)])),
+            (
+                "summary",
+                text_cells(&[
+                    "gpu006 is data-starved: all 8 allocated GPUs wait for input (IO pressure 34 %)",
+                    "mlx5_3/1 on gpu011 counts symbol errors: 12/s",
+                ]),
+            ),
+        ],
+    )
+}

@@ -61,7 +61,7 @@ impl ScreenView for CoverageScreen {
     ///
     /// ```text
     ///  COVERAGE  32 nodes with GPUs · 256 GPUs · 1 of 9 checks miss something
-    ///  DELAY     Nothing inferred is reported within 5 s of the first sample that shows it
+    ///  DELAY     A state that a device reports, such as a port that is down, is a finding after 2 s; …
     ///  missing  3 of 32 nodes with GPUs have no host metrics: CPU, memory and IO are unknown
     ///           gpu001, gpu002, gpu017
     ///           → Run node_exporter or gaunt-node there

@@ -1,6 +1,6 @@
 //! Explanation screen of a finding: rule and limits, signals with baselines and peers, ruled-out causes.
 
-use gaunt_schema::{SanitizedText, UnixMs};
+use gaunt_schema::{SanitizedText, UnixMs, sanitized_text::sanitize_in_place};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -83,17 +83,12 @@ impl ScreenView for ExplanationScreen {
         let width = usize::from(area.width);
         let finding = &explanation.finding;
         let mut lines = vec![finding_details::render_headline(finding, width, theme)];
-        lines.extend(render_paragraph("WHAT", &SanitizedText::new(&finding.summary), width, theme));
+        lines.extend(render_paragraph("WHAT", &full_text(&finding.summary), width, theme));
         if let Some(repeats) = explanation.describe_repeats() {
             lines.extend(render_paragraph("REPEATED", &SanitizedText::new(&repeats), width, theme));
         }
-        lines.extend(render_paragraph(
-            "RULE",
-            &SanitizedText::new(&explanation.rule),
-            width,
-            theme,
-        ));
-        lines.extend(render_paragraph("NEXT", &SanitizedText::new(&finding.next), width, theme));
+        lines.extend(render_paragraph("RULE", &full_text(&explanation.rule), width, theme));
+        lines.extend(render_paragraph("NEXT", &full_text(&finding.next), width, theme));
         let shown = state.data.overview.as_deref().map_or(state.now, |overview| overview.at);
         let is_now = explanation.chain.as_ref().is_none_or(|chain| {
             chain.at.duration_since(shown).max(shown.duration_since(chain.at))
@@ -113,6 +108,13 @@ impl ScreenView for ExplanationScreen {
         }
         draw_page(buffer, area, &lines, state.scroll, theme)
     }
+}
+
+/// Returns a text of several sentences, safe for a terminal and not shortened to the length of a label.
+fn full_text(text: &str) -> String {
+    let mut text = text.to_owned();
+    sanitize_in_place(&mut text);
+    text
 }
 
 /// Renders the context of the finding: signals, ruled-out causes and missing telemetry.
@@ -194,7 +196,7 @@ fn render_signals(
 
 fn render_signal(signal: &SignalDetail, theme: Theme) -> [(String, Style); 5] {
     let of = |value: Option<f64>| {
-        value.map_or_else(String::new, |value| display_text::format_with_unit(value, signal.unit))
+        value.map_or_else(String::new, |value| theme.units().format_value(value, signal.unit))
     };
     let now = match (signal.value, signal.absent) {
         (None, reason) => node_tables::absence_label(reason).to_owned(),
@@ -218,7 +220,7 @@ fn render_alternative(other: &AlternativeDetail, width: usize, theme: Theme) -> 
     let number = |value: Option<f64>| {
         value.map_or_else(
             || display_text::ABSENT.into(),
-            |value| display_text::format_with_unit(value, evidence.unit),
+            |value| theme.units().format_value(value, evidence.unit),
         )
     };
     let limit = evidence.limit.map_or_else(String::new, |limit| {

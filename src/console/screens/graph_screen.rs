@@ -135,10 +135,10 @@ impl ScreenView for GraphScreen {
         let limit = metric.limit_value(device);
         let every = points.iter().chain(peers.iter().flat_map(|(_, high)| high.iter()));
         let largest = every.flatten().copied().filter(|v| v.is_finite()).fold(0.0, f32::max);
-        let number = |value: f32| display_text::format_with_unit(f64::from(value), metric.unit());
+        let number = |value: f32| theme.units().format_value(f64::from(value), metric.unit());
         let title = theme.style_for(StyleRole::Title);
         let stated = limit.map_or_else(String::new, |limit| format!("   limit {}", number(limit)));
-        let facts = format!("   {} now{stated}", metric.render_current(device));
+        let facts = format!("   {} now{stated}", metric.render_current(device, theme.units()));
         let newest = |points: &[Option<f32>]| points.iter().rev().take(3).flatten().next().copied();
         let band = peers.and_then(|(low, high)| newest(low).zip(newest(high)));
         let band = band.map_or_else(String::new, |(low, high)| {

@@ -21,7 +21,11 @@ use crate::{
     },
     screen_view::{ScreenCommand, ScreenOutcome, ScreenView},
     theme::{self, StyleRole, Theme},
-    view::{draw_lines, list_columns::ListColumn, node_tables, worst_nodes},
+    view::{
+        draw_lines,
+        list_columns::{ListColumn, title_of},
+        node_tables, worst_nodes,
+    },
     widget::{sparkline, text_table},
 };
 use gaunt_api::{AnswerTable, Question, Subject};
@@ -190,12 +194,20 @@ impl ScreenView for ListScreen {
             .shown_columns()
             .into_iter()
             .enumerate()
-            .filter_map(|(at, field)| ListColumn::of(at, field, table))
+            .filter_map(|(at, field)| ListColumn::of(at, field, table, theme.units()))
             .collect();
-        let columns: Vec<text_table::ColumnLayout> =
+        let mut columns: Vec<text_table::ColumnLayout> =
             shown.iter().map(|column| column.layout).collect();
-        let (fits, _) = text_table::fit_columns(&columns, width.saturating_sub(2));
-        let (shown, columns) = (&shown[..fits], &columns[..fits]);
+        let (fits, used) = text_table::fit_columns(&columns, width.saturating_sub(2));
+        columns.truncate(fits);
+        let shown = &shown[..fits];
+        // A sentence at the end has all space that is left.
+        if let Some((last, layout)) = shown.last().zip(columns.last_mut())
+            && last.field.name == "summary"
+        {
+            layout.width += width.saturating_sub(2 + used);
+        }
+        let columns = &columns[..];
         let mut click_areas = Vec::new();
         let mut lines = vec![render_title(table, list, width, theme)];
         lines.push(render_heading(
@@ -319,7 +331,7 @@ fn empty_reason(table: &AnswerTable) -> String {
     match table.subject {
         Subject::Jobs => "no job with GPUs, or no job source: see [jobs] in the settings".into(),
         Subject::Ports => "no node has an RDMA port".into(),
-        Subject::Processes => "no GPU process, or no permission to list them; no history".into(),
+        Subject::Processes => "no GPU process is listed: none runs, or gaunt-node may not list them; past ones are not kept".into(),
         Subject::Gpus => "no node has a GPU".into(),
         Subject::Closed => "no closed finding".into(),
         _ => format!("no {what}"),
@@ -339,11 +351,12 @@ fn render_title(
     );
     let count = if list.rows.is_empty() { total } else { format!("{matched} of {total}") };
     let order = list.sort.map_or_else(
-        || {
-            let worst = matches!(table.subject, Subject::Nodes | Subject::Findings);
-            if worst { "worst first ".to_owned() } else { "by name ".to_owned() }
+        || match table.subject {
+            Subject::Nodes | Subject::Findings => "worst first ".to_owned(),
+            Subject::Closed => "newest first ".to_owned(),
+            _ => "by name ".to_owned(),
         },
-        |(field, descending)| format!("by {} {} ", field.name, sort_arrow(descending)),
+        |(field, descending)| format!("by {} {} ", title_of(field), sort_arrow(descending)),
     );
     let filter = if list.rows.is_empty() { String::new() } else { format!(": {}", list.rows) };
     let head = format!(" {name}  ");

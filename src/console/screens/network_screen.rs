@@ -149,7 +149,8 @@ impl NetworkScreen {
             return self.draw_waiting(buffer, area, "the fabric", state, theme);
         };
         let filter = entered_filter(state);
-        let mut lines = vec![render_title(fabric, state.measure, filter, theme)];
+        let mut lines =
+            vec![render_title(fabric, state.measure, filter, usize::from(area.width), theme)];
         if fabric.cells.ports.is_empty() {
             let text = if filter.is_empty() {
                 " no node has an RDMA port"
@@ -167,17 +168,23 @@ impl NetworkScreen {
         };
         let label = rows.iter().map(names).max().unwrap_or(0).clamp(6, LEAF);
         let width = usize::from(area.width);
-        let fits = (width.saturating_sub(label + 2) / CELL).max(1);
+        let columns = width.saturating_sub(label + 2);
+        let cell_width = fit_cell_width(fabric, state.measure, columns);
+        let fits = (columns / cell_width).max(1);
         let (leaf, rail) = cursor_cell(state, fabric, &rows);
         let chosen = rows.get(leaf).and_then(|it| it.row.cells.get(rail).copied().flatten());
-        let below = render_below(fabric, chosen, state, width, theme);
-        let page = usize::from(area.height).saturating_sub(2 + below.len() + 1).max(1);
+        // On a low screen the map has half of the lines.
+        let height = usize::from(area.height).saturating_sub(2 + 1);
+        let below = height - rows.len().min(height / 2);
+        let below = render_below(fabric, chosen, state, (width, below), theme);
+        let page = height.saturating_sub(below.len()).max(1);
         let (top, left) = (
             first_visible_row(leaf, rows.len(), page),
             first_visible_row(rail, fabric.rails.len(), fits),
         );
         let title = if is_rail_optimised(fabric) { "unit" } else { "leaf" };
-        lines.push(render_rails(fabric, title, label, left, fits, theme));
+        let rails = (left, fits, cell_width);
+        lines.push(render_rails(fabric, title, label, rails, theme));
         let mut click_areas = Vec::new();
         for (at, ComparedRow { row, deviates }) in rows.iter().enumerate().skip(top).take(page) {
             let y = area.y + lines.len() as u16;
@@ -185,8 +192,8 @@ impl NetworkScreen {
             let head = format!(" {} ", display_text::align_left(name, label));
             let mut spans = vec![Span::styled(head, theme.style_for(StyleRole::Dim))];
             for (column, index) in row.cells.iter().enumerate().skip(left).take(fits) {
-                let x = area.x + (label + 2 + (column - left) * CELL) as u16;
-                let cell_area = Rect { x, y, width: CELL as u16, height: 1 };
+                let x = area.x + (label + 2 + (column - left) * cell_width) as u16;
+                let cell_area = Rect { x, y, width: cell_width as u16, height: 1 };
                 click_areas
                     .push(ClickArea { area: cell_area, target: ClickTarget::Cell(at, column) });
                 let (text, style) = index.map_or_else(
@@ -198,7 +205,7 @@ impl NetworkScreen {
                 );
                 let chosen = (at, column) == (leaf, rail);
                 let style = if chosen { theme::selected_style(style) } else { style };
-                spans.push(Span::styled(display_text::align_right(&text, CELL - 1), style));
+                spans.push(Span::styled(display_text::align_right(&text, cell_width - 1), style));
                 spans.push(Span::raw(" "));
             }
             lines.push(Line::from(spans));
@@ -210,25 +217,41 @@ impl NetworkScreen {
     }
 }
 
-/// Renders what is below the map: the port of the cell under the cursor, its cables, and NVLink domains.
+/// Renders what is below the map in at most `height` lines: the numbers of the cell under the cursor, as many of its
+/// cables as fit, and NVLink domains.
 fn render_below(
     fabric: &FabricMatrix,
     chosen: Option<usize>,
     state: &ConsoleState,
-    width: usize,
+    (width, height): (usize, usize),
     theme: Theme,
 ) -> Vec<Line<'static>> {
-    let mut below = render_detail(fabric, chosen, width, theme);
+    let mut below = cable_rows::render_cell_numbers(fabric, chosen, width, theme);
     let asked = selected_cables(state);
     let cables = state.data.cables.as_ref().filter(|(of, _)| asked.as_ref() == Some(of));
     if let Some((_, ports)) = cables {
         let at = below.len() - 1;
-        below.splice(at..at, cable_rows::render_cables(ports, theme));
+        let left = height.saturating_sub(below.len());
+        below.splice(at..at, cable_rows::render_cables(ports, theme).into_iter().take(left));
     }
     if let Some((_, gpus)) = &state.data.domains {
         below.extend(cable_rows::render_domains(gpus, theme));
     }
+    below.truncate(height);
     below
+}
+
+/// Returns the columns of a cell: narrower than usual if the rails then fit, but never than its widest text.
+fn fit_cell_width(fabric: &FabricMatrix, measure: NetworkMeasure, columns: usize) -> usize {
+    let rails = fabric.rails.len().max(1);
+    if rails * CELL <= columns {
+        return CELL;
+    }
+    let cells = 0..fabric.cells.ports.len();
+    let texts = cells.map(|at| display_text::text_width(&cell_text(fabric, at, measure)));
+    let names = fabric.rails.iter().map(|rail| if rail.is_empty() { 6 } else { rail.len() + 1 });
+    let widest = texts.chain(names).max().unwrap_or(CELL);
+    (widest + 1).clamp(4, CELL).max((columns / rails).min(CELL))
 }
 
 /// Opens the probe screen.
@@ -319,20 +342,28 @@ fn render_title(
     fabric: &FabricMatrix,
     measure: NetworkMeasure,
     filter: &str,
+    width: usize,
     theme: Theme,
 ) -> Line<'static> {
     let ports: u32 = fabric.cells.ports.iter().sum();
     let active: u32 = fabric.cells.active.iter().sum();
     let down = ports - active.min(ports);
-    let mut spans = vec![
-        Span::styled(" NETWORK  ", theme.style_for(StyleRole::Title)),
-        Span::raw(format!("{}   ", measure_label(measure))),
-        Span::raw(format!("{} ports", display_text::format_count(ports.into()))),
-    ];
-    if down > 0 {
-        let text = format!(" · {} not active", display_text::format_count(down.into()));
-        spans.push(Span::styled(text, theme.style_for(StyleRole::Bad)));
-    }
+    let label = measure_label(measure);
+    let title = Span::styled(" NETWORK  ", theme.style_for(StyleRole::Title));
+    let ports = format!("{} ports", display_text::format_count(ports.into()));
+    let down_text = match down {
+        0 => String::new(),
+        down => format!("{} not active", display_text::format_count(down.into())),
+    };
+    let bad = Span::styled(down_text.clone(), theme.style_for(StyleRole::Bad));
+    let needed = [title.content.as_ref(), label, "   ", &ports, " · ", &down_text];
+    let is_narrow = needed.into_iter().map(display_text::text_width).sum::<usize>() > width;
+    let mut spans = match (down, is_narrow) {
+        (0, _) => vec![title, Span::raw(format!("{label}   {ports}"))],
+        (_, false) => vec![title, Span::raw(format!("{label}   {ports} · ")), bad],
+        // On a narrow screen what is wrong replaces what there is, and is never cut off.
+        (_, true) => vec![title, bad, Span::raw(format!("   {label}"))],
+    };
     if !filter.is_empty() {
         let text =
             format!("   of {} match {filter}", display_text::format_count(fabric.total.into()));
@@ -360,21 +391,25 @@ fn render_rails(
     fabric: &FabricMatrix,
     title: &str,
     label: usize,
-    left: usize,
-    fits: usize,
+    (left, fits, cell_width): (usize, usize, usize),
     theme: Theme,
 ) -> Line<'static> {
     let mut text = format!(" {title:<label$} ");
     for rail in fabric.rails.iter().skip(left).take(fits) {
         let name = if rail.is_empty() { "rail ?".to_owned() } else { format!("r{rail}") };
-        text.push_str(&display_text::align_right(&name, CELL - 1));
+        text.push_str(&display_text::align_right(&name, cell_width - 1));
         text.push(' ');
+    }
+    let more = fabric.rails.len().saturating_sub(left + fits);
+    if more > 0 {
+        // The gap behind the last column says that there are more at the right.
+        text.pop();
+        text.push('>');
     }
     Line::styled(text, theme.style_for(StyleRole::Title))
 }
 
-/// Renders a cell: the sign of a finding, a cross for ports that are down, and the number of the measure. What is as
-/// elsewhere is calm.
+/// Renders a cell. What is as elsewhere is calm.
 fn render_cell(
     fabric: &FabricMatrix,
     index: usize,
@@ -382,20 +417,25 @@ fn render_cell(
     deviates: bool,
     theme: Theme,
 ) -> (String, Style) {
+    let text = cell_text(fabric, index, measure);
+    let meaning = match (text.starts_with(['✖', 'x']), deviates) {
+        (true, _) => StyleRole::Bad,
+        (false, true) => StyleRole::Waiting,
+        (false, false) => StyleRole::Dim,
+    };
+    (text, theme.style_for(meaning))
+}
+
+/// Returns the text of a cell: the sign of a finding, a cross for ports that are down, and the number of the measure.
+fn cell_text(fabric: &FabricMatrix, index: usize, measure: NetworkMeasure) -> String {
     let cells = &fabric.cells;
     let (ports, active) = (cells.ports[index], cells.active[index]);
     let mark = if cells.finding.get(index).copied().flatten().is_some() { "✖" } else { "" };
     if active == 0 && ports > 0 {
-        return (format!("{mark}x"), theme.style_for(StyleRole::Bad));
+        return format!("{mark}x");
     }
     let down = if active < ports { "x" } else { "" };
-    let text = format!("{mark}{down}{}", render_measure(cells, index, measure));
-    let meaning = match (mark.is_empty() && down.is_empty(), deviates) {
-        (false, _) => StyleRole::Bad,
-        (true, true) => StyleRole::Waiting,
-        (true, false) => StyleRole::Dim,
-    };
-    (text, theme.style_for(meaning))
+    format!("{mark}{down}{}", render_measure(cells, index, measure))
 }
 
 /// Renders the number of a cell; pauses with their direction.
@@ -414,75 +454,4 @@ fn render_measure(cells: &FabricCellColumns, index: usize, measure: NetworkMeasu
             display_text::format_short_rate(value.into())
         }
     }
-}
-
-/// Renders all numbers of the cell under the cursor.
-fn render_detail(
-    fabric: &FabricMatrix,
-    cell: Option<usize>,
-    width: usize,
-    theme: Theme,
-) -> Vec<Line<'static>> {
-    let cells = &fabric.cells;
-    let Some(index) = cell else {
-        return vec![Line::styled("   no port here", theme.style_for(StyleRole::Dim))];
-    };
-    let name = |names: &[SanitizedText], at: u32, word: &str| match names.get(at as usize) {
-        Some(name) if !name.is_empty() => format!("{word}{name}"),
-        _ => format!("{word}unknown"),
-    };
-    let leaf = name(&fabric.leaves, cells.leaf[index], "");
-    let head = format!(" {leaf} · {}", name(&fabric.rails, cells.rail[index], "rail "));
-    let share = |column: &[Option<f32>]| {
-        value_at(column, index)
-            .map_or_else(|| display_text::ABSENT.into(), |v| format!("{:.1}", v * 100.0))
-    };
-    let rate = |column: &[Option<f32>]| {
-        value_at(column, index).map_or_else(
-            || display_text::ABSENT.into(),
-            |v| display_text::format_short_rate(v.into()),
-        )
-    };
-    let groups = [
-        format!("{} ports, {} active", cells.ports[index], cells.active[index]),
-        format!(
-            "load: in {} %, out {} %, busiest {} %",
-            share(&cells.receive_ratio),
-            share(&cells.transmit_ratio),
-            share(&cells.busiest_ratio)
-        ),
-        format!(
-            "PFC pause: received {} %, sent {} %",
-            share(&cells.pause_received_ratio),
-            share(&cells.pause_sent_ratio)
-        ),
-        format!(
-            "CNP {}/s, ECN {}/s",
-            rate(&cells.cnp_handled_per_second),
-            rate(&cells.ecn_marked_per_second)
-        ),
-        format!(
-            "link: errors {}/s, downs {}/s",
-            rate(&cells.errors_per_second),
-            rate(&cells.downs_per_second)
-        ),
-    ];
-    let mut lines = vec![Line::styled(head, theme.style_for(StyleRole::Title))];
-    // A line ends between two groups, so that each number stays with its name.
-    let mut line = String::new();
-    for group in groups {
-        let gap = if line.is_empty() { "   " } else { "  ·  " };
-        let needed = display_text::text_width(&line) + gap.len() + group.len();
-        if !line.is_empty() && needed > width {
-            lines.push(Line::raw(std::mem::take(&mut line)));
-        }
-        line.push_str(if line.is_empty() { "   " } else { "  ·  " });
-        line.push_str(&group);
-    }
-    lines.push(Line::raw(line));
-    if let Some(kind) = cells.finding.get(index).copied().flatten() {
-        lines.push(Line::styled(format!("   ✖ {kind}"), theme.style_for(StyleRole::Bad)));
-    }
-    lines.push(Line::styled("   Enter: list the ports", theme.style_for(StyleRole::Dim)));
-    lines
 }

@@ -17,6 +17,7 @@ use crate::{
     },
     cursor::first_visible_row,
     cursor_rows, display_text,
+    display_units::DisplayUnits,
     key_binding::{BACK, FOLD, KeyBinding, OPEN, bind},
     key_press::KeyPress,
     pair_matrix::{PairMatrix, PairMatrixCell},
@@ -252,7 +253,7 @@ fn render_title(
     let of = if square.by_leaf { "leaves" } else { "ends" };
     let median = |words: &str, value: Option<f64>| {
         value.map_or_else(String::new, |value| {
-            format!("   {words} {}", display_text::format_bit_rate(value))
+            format!("   {words} {}", theme.units().format_rate(value))
         })
     };
     let mut facts = format!(
@@ -380,7 +381,9 @@ fn render_detail(
     let name = |at: usize| square.ends.get(at).map_or("", |end| end.name.as_str());
     let mut lines = Vec::new();
     let text = match square.cell_between(one, other) {
-        Some(cell) if cell.pairs.len() == 1 => render_pair(&rail.pairs[cell.pairs[0]], matrix),
+        Some(cell) if cell.pairs.len() == 1 => {
+            render_pair(&rail.pairs[cell.pairs[0]], matrix, theme.units())
+        }
         Some(cell) => {
             let share = display_text::format_whole_percent(cell.ratio);
             let failed = match cell.failed {
@@ -404,7 +407,7 @@ fn render_detail(
     lines
 }
 
-fn render_pair(pair: &ProbePair, matrix: &ProbeMatrix) -> String {
+fn render_pair(pair: &ProbePair, matrix: &ProbeMatrix, units: DisplayUnits) -> String {
     let end = |end: &PairEnd| format!("{} {}:{}", end.node, end.device, end.port);
     let leaf = |end: &PairEnd| end.leaf.as_ref().map_or("?", SanitizedText::as_str).to_owned();
     let where_to = match (leaf(&pair.from), leaf(&pair.to)) {
@@ -416,7 +419,7 @@ fn render_pair(pair: &ProbePair, matrix: &ProbeMatrix) -> String {
         (Some(why), _) => format!("failed: {why}"),
         (None, Some(value)) => {
             let share = display_text::format_whole_percent(pair.ratio);
-            format!("{}, {share} % of baseline", display_text::format_bit_rate(value))
+            format!("{}, {share} % of baseline", units.format_rate(value))
         }
         (None, None) => "no result".to_owned(),
     };

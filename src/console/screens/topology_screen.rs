@@ -187,7 +187,10 @@ fn render_gpu(device: &DeviceDetail, width: usize, theme: Theme) -> Vec<Span<'st
         format!(
             "{}{:>9}",
             separator(width),
-            rate.map_or_else(|| display_text::ABSENT.into(), display_text::format_bit_rate)
+            rate.map_or_else(
+                || display_text::ABSENT.into(),
+                |rate| theme.units().format_rate(rate)
+            )
         )
     };
     vec![

@@ -63,7 +63,7 @@ impl UserConfig {
                     }
                 };
             }
-            ("contexts" | "aliases" | "bindings" | "columns", Value::Table(entries)) => {
+            ("contexts" | "aliases" | "bindings" | "columns" | "units", Value::Table(entries)) => {
                 for (name, value) in entries.iter().take(MAX_ENTRIES) {
                     if let Err(why) = self.apply_named(key, name, value, path) {
                         self.errors.push(format!("{key}.{name}: {why}"));
@@ -82,13 +82,12 @@ impl UserConfig {
             }
             ("theme" | "notify" | "time", _) => return Err(format!("{key} is not a text")),
             ("bell", _) => return Err("bell is neither true nor false".to_owned()),
-            ("contexts" | "aliases" | "bindings" | "columns", _) => {
+            ("contexts" | "aliases" | "bindings" | "columns" | "units", _) => {
                 return Err(format!("{key} is not a section; write [{key}]"));
             }
             ("keys", _) => return Err("keys is not a list; write [[keys]]".to_owned()),
             _ => {
-                let known =
-                    "theme, time, bell, notify, contexts, aliases, bindings, columns and keys";
+                let known = "theme, time, bell, notify, units, contexts, aliases, bindings, columns and keys";
                 return Err(format!("{key} is not known; known are {known}"));
             }
         }
@@ -112,6 +111,7 @@ impl UserConfig {
         let text = text.trim().trim_start_matches(':').to_owned();
         match section {
             "aliases" => _ = self.aliases.insert(name.to_owned(), text),
+            "units" => self.units.choose(name, &text)?,
             "columns" => {
                 let subject = Subject::ALL.into_iter().find(|subject| subject.as_str() == name);
                 let subject = subject.ok_or_else(|| {

@@ -2,12 +2,17 @@
 
 use super::*;
 use crate::theme::StyleRole;
+use gaunt_schema::unit::Unit;
 
 const FILE: &str = r#"
 theme = "light"
 bell = false
 time = "+02:00"
 notify = "osc777"
+
+[units]
+temperature = "fahrenheit"
+traffic = "bytes"
 
 [contexts]
 prod-a = "https://10.0.0.5:9771"
@@ -52,6 +57,7 @@ fn every_kind_of_entry_is_read() {
     assert!(config.silent);
     assert_eq!(config.zone, DisplayZone::Fixed(7_200));
     assert_eq!(config.notification, NotificationForm::Osc777);
+    assert_eq!(config.units.format_value(50e9, Unit::BytesPerSecond), "50 GB/s");
     assert_eq!(config.contexts["prod-a"].aggregator, "https://10.0.0.5:9771");
     let token = Path::new("/home/mira/.config/gaunt/b.token");
     assert_eq!(config.contexts["prod-b"].token_file.as_deref(), Some(token));
@@ -96,7 +102,8 @@ fn faults_are_named_and_the_rest_applies() {
         "theme = 3\nspeed = 1\nnotify = \"loud\"\n[columns]\nfish = \"node\"\n\
          gpus = \"powr\"\n[bindings]\nHyper-X = \"gpus\"\n\"?\" = \"gpus\"\nF = \"gpus\"\n\
          [[keys]]\nkey = \"S\"\n[[keys]]\nkey = \"S\"\nrun = [\"ssh\", \"{host}\"]\n\
-         [[keys]]\nkey = \"S\"\nrun = [\"{node}\"]\n[[keys]]\nkey = \"S\"\nrun = [\"a\", \"{input}\"]\n",
+         [[keys]]\nkey = \"S\"\nrun = [\"{node}\"]\n[[keys]]\nkey = \"S\"\nrun = [\"a\", \"{input}\"]\n\
+         [units]\ntraffic = \"octets\"\npower = \"kW\"\n",
     );
     let errors = config.errors.join("\n");
     for part in [
@@ -111,10 +118,12 @@ fn faults_are_named_and_the_rest_applies() {
         "keys, number 2: {host} in run is not known; known are node",
         "keys, number 3: run needs a program",
         "keys, number 4: run has {input}, but input = \"QUESTION\" is missing",
+        "units.traffic: \"octets\" is not valid; use bits or bytes",
+        "units.power: is not known; known are temperature, traffic, memory",
     ] {
         assert!(errors.contains(part), "{part} in\n{errors}");
     }
-    assert_eq!(config.errors.len(), 11, "{errors}");
+    assert_eq!(config.errors.len(), 13, "{errors}");
     assert_eq!(config.bound_command(KeyPress::Char('F')), Some("gpus"), "the rest applies");
     let broken = parse("theme = \"light\"\n[keys\n");
     assert!(broken.errors[0].starts_with("line 2: "), "{:?}", broken.errors);

@@ -68,7 +68,7 @@ pub(crate) fn render_axis_graph(
         band.split_off(band.len() - columns)
     });
     let (dim, plain) = (theme.style_for(StyleRole::Dim), theme.style_for(StyleRole::Neutral));
-    let number = |value: f32| display_text::format_with_unit(f64::from(value), shown.unit);
+    let number = |value: f32| theme.units().format_value(f64::from(value), shown.unit);
     let mut out = Vec::with_capacity(lines + 1);
     for (at, line) in graph.into_iter().enumerate() {
         let limit = shown.limit.as_ref().filter(|(limit, _)| line_of(*limit) == at);

@@ -1,4 +1,4 @@
-//! Cables of a cell of the network map with both of their ends, and the NVLink domains of the fleet.
+//! Below the network map: the numbers of a cell, its cables with both of their ends, and the NVLink domains of the fleet.
 
 use gaunt_schema::SanitizedText;
 use ratatui::text::{Line, Span};
@@ -6,11 +6,12 @@ use ratatui::text::{Line, Span};
 use crate::{
     display_text,
     fabric_cables::DomainTotals,
+    fabric_peers::value_at,
     theme::{StyleRole, Theme},
 };
-use gaunt_api::AnswerTable;
+use gaunt_api::{AnswerTable, FabricMatrix};
 
-/// Columns of either end of a cable: `gpu003 mlx5_3/1`, `leaf-00-r3 port 17`.
+/// Most columns of either end of a cable: `gpu003 mlx5_3/1`, `leaf-00-r3 port 17`.
 const END: usize = 26;
 
 /// Columns of the name of an NVLink domain.
@@ -18,6 +19,67 @@ const DOMAIN: usize = 28;
 
 /// Most domains that are listed.
 const SHOWN_DOMAINS: usize = 6;
+
+/// Renders all numbers of the cell under the cursor.
+pub(crate) fn render_cell_numbers(
+    fabric: &FabricMatrix,
+    cell: Option<usize>,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let cells = &fabric.cells;
+    let Some(index) = cell else {
+        return vec![Line::styled("   no port here", theme.style_for(StyleRole::Dim))];
+    };
+    let name = |names: &[SanitizedText], at: u32, word: &str| match names.get(at as usize) {
+        Some(name) if !name.is_empty() => format!("{word}{name}"),
+        _ => format!("{word}unknown"),
+    };
+    let leaf = name(&fabric.leaves, cells.leaf[index], "");
+    let head = format!(" {leaf} · {}", name(&fabric.rails, cells.rail[index], "rail "));
+    let share = |column: &[Option<f32>]| {
+        value_at(column, index)
+            .map_or_else(|| display_text::ABSENT.into(), |v| format!("{:.1}", v * 100.0))
+    };
+    let rate = |column: &[Option<f32>]| {
+        value_at(column, index).map_or_else(
+            || display_text::ABSENT.into(),
+            |v| display_text::format_short_rate(v.into()),
+        )
+    };
+    let groups = [
+        format!("{} ports, {} active", cells.ports[index], cells.active[index]),
+        format!(
+            "load: in {} %, out {} %, busiest {} %",
+            share(&cells.receive_ratio),
+            share(&cells.transmit_ratio),
+            share(&cells.busiest_ratio)
+        ),
+        format!(
+            "PFC pause: received {} %, sent {} %",
+            share(&cells.pause_received_ratio),
+            share(&cells.pause_sent_ratio)
+        ),
+        format!(
+            "CNP {}/s, ECN {}/s",
+            rate(&cells.cnp_handled_per_second),
+            rate(&cells.ecn_marked_per_second)
+        ),
+        format!(
+            "link: errors {}/s, downs {}/s",
+            rate(&cells.errors_per_second),
+            rate(&cells.downs_per_second)
+        ),
+    ];
+    let mut lines = vec![Line::styled(head, theme.style_for(StyleRole::Title))];
+    let text = display_text::join_groups(&groups, "  ·  ", width.saturating_sub(3));
+    lines.extend(text.into_iter().map(|line| Line::raw(format!("   {line}"))));
+    if let Some(kind) = cells.finding.get(index).copied().flatten() {
+        lines.push(Line::styled(format!("   ✖ {kind}"), theme.style_for(StyleRole::Bad)));
+    }
+    lines.push(Line::styled("   Enter: list the ports", theme.style_for(StyleRole::Dim)));
+    lines
+}
 
 /// Renders the cables, the worst first; nothing before their answer.
 ///
@@ -29,7 +91,7 @@ pub(crate) fn render_cables(ports: &AnswerTable, theme: Theme) -> Vec<Line<'stat
     let text = |name: &str, row| ports.find_column(name).and_then(|column| column.text_at(row));
     let words = |text: Option<&SanitizedText>| text.map_or_else(String::new, ToString::to_string);
     let rows = 0..ports.rows as usize;
-    let lines = rows.map(|row| {
+    let ends = |row| {
         let near = format!(
             "{} {}/{}",
             words(text("node", row)),
@@ -41,6 +103,15 @@ pub(crate) fn render_cables(ports: &AnswerTable, theme: Theme) -> Vec<Line<'stat
             Some(port) => format!("{leaf} port {port}"),
             None => format!("{leaf} port unknown"),
         };
+        (near, far)
+    };
+    let ends: Vec<(String, String)> = rows.map(ends).collect();
+    let columns = |texts: &mut dyn Iterator<Item = &String>| {
+        texts.map(|text| display_text::text_width(text)).max().unwrap_or(0).min(END)
+    };
+    let near_width = columns(&mut ends.iter().map(|(near, _)| near));
+    let far_width = columns(&mut ends.iter().map(|(_, far)| far));
+    let lines = ends.iter().enumerate().map(|(row, (near, far))| {
         let state = words(text("state", row));
         let load = ports.find_column("load").and_then(|column| column.number_at(row));
         let load = load.filter(|_| state == "active").map_or_else(String::new, |load| {
@@ -48,9 +119,9 @@ pub(crate) fn render_cables(ports: &AnswerTable, theme: Theme) -> Vec<Line<'stat
         });
         let meaning = if state == "active" { StyleRole::Dim } else { StyleRole::Bad };
         let mut spans = vec![
-            Span::raw(format!("   {} ─ ", display_text::align_left(&near, END))),
-            Span::raw(display_text::align_left(&far, END)),
-            Span::styled(format!(" {state:<8} {load:<10}"), theme.style_for(meaning)),
+            Span::raw(format!("   {} ─ ", display_text::align_left(near, near_width))),
+            Span::raw(format!("{}  ", display_text::align_left(far, far_width))),
+            Span::styled(format!("{state:<8} {load:<10}"), theme.style_for(meaning)),
         ];
         if let Some(kind) = text("finding", row) {
             spans.push(Span::styled(format!("✖ {kind}"), theme.style_for(StyleRole::Bad)));

@@ -13,6 +13,7 @@ use ratatui::{
 use super::{axis_graph, node_tables};
 use crate::{
     display_text,
+    display_units::DisplayUnits,
     theme::{self, StyleRole, Theme},
     widget::graph,
 };
@@ -108,12 +109,12 @@ impl GraphMetric {
     }
 
     /// Renders the current value, or why it is absent.
-    pub(crate) fn render_current(self, device: &DeviceDetail) -> String {
+    pub(crate) fn render_current(self, device: &DeviceDetail, units: DisplayUnits) -> String {
         let key = self.metric.series_key();
         let reason = device.values.get(&key).and_then(|reading| reading.absence_reason());
         self.current_value(device).map_or_else(
             || node_tables::absence_label(reason).to_owned(),
-            |now| display_text::format_with_unit(now, self.unit()),
+            |now| units.format_value(now, self.unit()),
         )
     }
 }
@@ -194,10 +195,11 @@ fn render_small_graph(
     let largest = points.iter().flatten().copied().filter(|v| v.is_finite()).fold(0.0, f32::max);
     let limit = one.limit_value(device);
     let top = one.scale_top(largest, limit);
-    let text = one.render_current(device);
-    let number = |value: f32| display_text::format_with_unit(f64::from(value), unit);
+    let text = one.render_current(device, theme.units());
+    let number = |value: f32| theme.units().format_value(f64::from(value), unit);
     let edge = match limit {
         Some(limit) => format!("  limit {}", number(limit)),
+        None if largest <= 0.0 => String::new(),
         None => format!("  scale 0 to {}", number(top)),
     };
     let used = display_text::text_width(one.name) + 2 + display_text::text_width(&text);

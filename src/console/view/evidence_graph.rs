@@ -7,7 +7,6 @@ use ratatui::text::{Line, Span};
 
 use super::axis_graph::{self, AXIS, AxisGraph};
 use crate::{
-    display_text,
     evidence_history::{self, EvidenceHistory},
     theme::Theme,
 };
@@ -49,7 +48,7 @@ pub(crate) fn render_evidence_graph(
     let limit = limit_in_unit(history, item);
     let known = || history.mean.iter().flatten().copied().filter(|value| value.is_finite());
     let largest = known().fold(limit.unwrap_or(0.0), f32::max);
-    let number = |value: f32| display_text::format_with_unit(f64::from(value), history.unit);
+    let number = |value: f32| theme.units().format_value(f64::from(value), history.unit);
     let title = SanitizedText::new(&item.what);
     let span = EvidenceHistory::span_ms(history);
     let mut out = vec![

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gaunt_schema::{FindingEvent, SanitizedText, UnixMs};
+use gaunt_schema::{FindingEvent, LifeState, SanitizedText, UnixMs};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -10,7 +10,9 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{draw_lines, evidence_graph, finding_alerts, render_paragraph, render_titled_line};
+use super::{
+    INDENT, draw_lines, evidence_graph, finding_alerts, render_paragraph, render_titled_line,
+};
 use crate::{
     console_state::ConsoleState,
     display_text,
@@ -64,7 +66,11 @@ pub(crate) fn render_details(
     lines.extend(summary.into_iter().map(|line| Line::raw(format!("   {line}"))));
     lines.push(Line::default());
     let context = state.finding_context(&finding.id);
-    lines.push(render_titled_line("SINCE", render_facts(finding, at, state, theme), theme));
+    let facts = list_facts(finding, at, state);
+    let facts = display_text::join_groups(&facts, "   ", width.saturating_sub(INDENT + 1));
+    for (title, text) in std::iter::once("SINCE").chain(std::iter::repeat("")).zip(facts) {
+        lines.push(render_titled_line(title, vec![Span::raw(text)], theme));
+    }
     if let Some(closed) = finding.life.closed {
         lines.extend(render_paragraph("CLOSED", &describe_closing(finding, closed), width, theme));
     }
@@ -106,28 +112,21 @@ pub(crate) fn render_details(
     lines
 }
 
-/// Renders since when it lasts, what it costs, and how sure it is.
-fn render_facts(
-    finding: &Finding,
-    at: UnixMs,
-    state: &ConsoleState,
-    theme: Theme,
-) -> Vec<Span<'static>> {
+/// Lists since when it lasts, what it costs, and how sure it is.
+fn list_facts(finding: &Finding, at: UnixMs, state: &ConsoleState) -> Vec<String> {
     let until = finding.life.closed.unwrap_or(at);
-    let mut text = format!(
-        "{} ({})   {} GPUs lost",
-        display_text::format_time_of_day(finding.since),
-        display_text::format_duration(until.duration_since(finding.since)),
-        display_text::format_gpu_count(finding.lost_gpus),
-    );
+    let since = display_text::format_time_of_day(finding.since);
+    let lasted = display_text::format_duration(until.duration_since(finding.since));
+    let lost_gpus = display_text::format_gpu_count(finding.lost_gpus);
+    let mut facts = vec![format!("{since} ({lasted})"), format!("{lost_gpus} GPUs lost")];
     let lost = state.data.overview.as_deref().map(|overview| &overview.lost);
     if let Some((price, lost)) = lost.and_then(|lost| Some((lost.price_per_gpu_hour?, lost))) {
         let cost = display_text::format_cost(price * finding.lost_gpus, &lost.currency);
-        text.extend(["   cost ", &cost]);
+        facts.push(format!("cost {cost}"));
     }
     let sure = display_text::format_whole_percent(Some(finding.confidence));
-    text.extend(["   confidence ", &sure, " %"]);
-    vec![Span::styled(text, theme.style_for(StyleRole::Plain))]
+    facts.push(format!("confidence {sure} %"));
+    facts
 }
 
 /// Describes when a finding closed, after how long, and what recovered.
@@ -173,13 +172,17 @@ fn render_context(
 fn render_lifecycle(finding: &Finding) -> Option<String> {
     let changes = &finding.life.changes;
     let texts = changes.iter().map(|change| {
-        let to = if change.to.is_empty() { String::new() } else { format!(" {}", change.to) };
-        format!("{} {}{to}", display_text::format_time_of_day(change.at), change.what)
+        format!("{} {}", display_text::format_time_of_day(change.at), change.describe())
     });
     let texts: Vec<String> = texts.collect();
     let times = finding.life.openings;
     let often = if times > 1 { format!("; opened {times} times") } else { String::new() };
-    (!texts.is_empty()).then(|| format!("{}{often}: {}", finding.life.state, texts.join(", ")))
+    // That it changed lately is what the changes say.
+    let state = match finding.life.state {
+        LifeState::Changing => LifeState::Open,
+        state => state,
+    };
+    (!texts.is_empty()).then(|| format!("{state}{often}: {}", texts.join(", ")))
 }
 
 /// Renders kind, entity and severity of a finding.
@@ -206,7 +209,7 @@ const NOTED: usize = 120;
 
 /// Renders what was measured, its value and its limit.
 fn evidence_cells(evidence: &EvidenceItem, theme: Theme) -> [(String, Style); 3] {
-    let number = |value: f64| display_text::format_with_unit(value, evidence.unit);
+    let number = |value: f64| theme.units().format_value(value, evidence.unit);
     [
         (SanitizedText::new(&evidence.what).to_string(), Style::new()),
         (
@@ -289,7 +292,7 @@ fn render_evidence(
         lines.extend(rest.map(|note| Line::styled(format!("{}{note}", " ".repeat(indent)), dim)));
     }
     if drawn {
-        let text = " limit = half of the height";
+        let text = " half of the height of a history is the limit";
         lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
     }
     lines

@@ -182,11 +182,8 @@ impl FindingRenderer<'_> {
             // The blamed job is its own owner.
             entity = std::mem::take(&mut owner);
         }
-        if finding.life.state == LifeState::Flapping {
-            entity.push_str(" (flapping)");
-        }
-        if let Some(word) = self.alerts.and_then(|list| finding_alerts::alert_label(list, finding))
-        {
+        // On a narrow screen the sentence has them.
+        for word in self.status_words(finding).filter(|_| self.width >= OWNER_FROM) {
             entity.extend([" (", word, ")"]);
         }
         self.render_cells(&FindingCells {
@@ -201,6 +198,13 @@ impl FindingRenderer<'_> {
             lost_gpus: finding.lost_gpus,
             confidence: finding.confidence,
         })
+    }
+
+    /// Returns whether it flaps, and whether its alert is silenced or inhibited.
+    fn status_words(self, finding: &Finding) -> impl Iterator<Item = &'static str> {
+        let flapping = (finding.life.state == LifeState::Flapping).then_some("flapping");
+        let alert = self.alerts.and_then(|list| finding_alerts::alert_label(list, finding));
+        [flapping, alert].into_iter().flatten()
     }
 
     fn context_of(&self, finding: &Finding) -> Option<&FindingContext> {
@@ -295,6 +299,9 @@ impl FindingRenderer<'_> {
         let mut text = finding.summary.trim_end().trim_end_matches('.').to_owned();
         for part in [owner, price].into_iter().flatten() {
             text.extend([" · ", &part]);
+        }
+        for word in self.status_words(finding).filter(|_| self.width < OWNER_FROM) {
+            text.extend([" · ", word]);
         }
         (text, change)
     }

@@ -17,7 +17,7 @@ use gaunt_api::Overview;
 /// Renders the losses with their causes; without a GPU the reason why there is none.
 ///
 /// ```text
-///  LOST      2,071 of 10,000 GPUs (20.7 %)   $4,142/h   by findings 1,982, idle 64, unexplained 25 GPUs   unknown 8 GPUs
+///  LOST      2,071 of 10,000 GPUs (20.7 %)   $4,142/h   by findings 1,982, idle in jobs 64, unexplained 25 GPUs   unknown 8 GPUs
 /// ```
 pub(crate) fn render_losses(overview: &Overview, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let total = overview.gpu_count();
@@ -32,7 +32,7 @@ pub(crate) fn render_losses(overview: &Overview, width: usize, theme: Theme) -> 
         return vec![render_titled_line("GPU TIME", why, theme)];
     }
     let mut losses = render_lost_gpus(overview, total, theme);
-    let Some(causes) = render_loss_causes(overview, theme) else { return vec![losses] };
+    let Some(causes) = render_loss_causes(overview, width, theme) else { return vec![losses] };
     // On a wide screen the causes are beside the loss.
     let gap = 3;
     if losses.width() + gap + causes.iter().map(Span::width).sum::<usize>() <= width {
@@ -42,6 +42,9 @@ pub(crate) fn render_losses(overview: &Overview, width: usize, theme: Theme) -> 
     }
     vec![losses, render_titled_line("", causes, theme)]
 }
+
+/// Below this width the causes of the lost GPUs are said in fewer words.
+const NARROW: usize = 76;
 
 /// Minimum number of lost GPUs that are worth a line while no finding is open.
 const LOST_MIN: f64 = 0.5;
@@ -77,7 +80,7 @@ pub(crate) fn render_unexplained(
     let most = states.first().filter(|(count, _)| *count > 0);
     let most = most.map_or_else(String::new, |(_, state)| format!(", most of them {state}"));
     let amount = display_text::format_gpu_count(lost);
-    let what = format!("{amount} GPUs are lost{most}, and no finding explains it yet");
+    let what = format!("{amount} GPUs lost{most}, and no finding explains it yet");
     let names: Vec<&str> = losing.iter().take(NAMED_NODES).map(|node| node.node.as_str()).collect();
     let mut jobs: Vec<&str> = losing
         .iter()
@@ -200,7 +203,11 @@ fn render_lost_gpus(overview: &Overview, total: u32, theme: Theme) -> Line<'stat
 
 /// Renders the causes of the lost GPUs, which add up to their number; nothing if no GPU is lost and all states are
 /// known.
-fn render_loss_causes(overview: &Overview, theme: Theme) -> Option<Vec<Span<'static>>> {
+fn render_loss_causes(
+    overview: &Overview,
+    width: usize,
+    theme: Theme,
+) -> Option<Vec<Span<'static>>> {
     let lost = &overview.lost;
     if lost.gpus <= 0.0 && lost.unknown_gpus == 0 {
         return None;
@@ -209,12 +216,13 @@ fn render_loss_causes(overview: &Overview, theme: Theme) -> Option<Vec<Span<'sta
     if lost.gpus > 0.0 {
         let number = display_text::format_gpu_count;
         let (findings, idle) = (number(lost.findings_gpus), number(lost.idle_gpus));
-        spans.push(Span::raw(format!("by findings {findings}, idle {idle}, ")));
+        let by = if width < NARROW { "" } else { "by " };
+        spans.push(Span::raw(format!("{by}findings {findings}, idle in jobs {idle}, ")));
         let some = lost.unexplained_gpus > 0.0;
         let meaning = if some { StyleRole::Waiting } else { StyleRole::Plain };
         let text = format!("unexplained {}", number(lost.unexplained_gpus));
         spans.push(Span::styled(text, theme.style_for(meaning)));
-        spans.push(Span::raw(" GPUs   "));
+        spans.push(Span::raw(if width < NARROW { "  " } else { " GPUs   " }));
     }
     if lost.unknown_gpus > 0 {
         let text = format!("unknown {} GPUs", display_text::format_count(lost.unknown_gpus.into()));

@@ -8,6 +8,7 @@ use ratatui::style::Style;
 use crate::{
     console_state::{ConsoleState, HeatGrouping},
     display_text,
+    display_units::DisplayUnits,
     theme::{StyleRole, Theme},
 };
 use gaunt_api::{AnswerCells, AnswerTable, FieldKind, HeatMap, SubjectField};
@@ -96,11 +97,22 @@ impl<'a> NodeGroups<'a> {
         if self.known { (self.nodes.max(1), step) } else { (per_row, step) }
     }
 
-    /// Renders a node and the states of its GPUs: `gpu003: 7 waiting, 1 hung`.
-    pub(super) fn render_node(&self, node: usize, values: Option<&HeatValues<'_>>) -> String {
+    /// Renders a node and the states of its GPUs: `gpu003: 7 waiting, 1 hung`; or their values, and the lowest and highest
+    /// of them where all do not fit into `columns`.
+    pub(super) fn render_node(
+        &self,
+        node: usize,
+        values: Option<&HeatValues<'_>>,
+        columns: usize,
+    ) -> String {
         let Some((name, states, from)) = self.rows.get(node) else { return String::new() };
         if let Some(values) = values {
-            return format!("{name}: {}", values.render_values(*from..from + states.len()));
+            let gpus = *from..from + states.len();
+            let text = format!("{name}: {}", values.render_values(gpus.clone()));
+            if display_text::text_width(&text) <= columns {
+                return text;
+            }
+            return format!("{name}: {}", values.render_extremes(gpus));
         }
         let counts = GpuState::ALL.iter().filter_map(|&state| {
             let count = states.chars().filter(|code| *code == state.letter_code()).count();
@@ -150,6 +162,7 @@ pub(super) struct HeatValues<'a> {
     values: &'a [Option<f64>],
     low: f64,
     high: f64,
+    units: DisplayUnits,
 }
 
 /// Symbols from low to high: tenths of the range.
@@ -157,7 +170,7 @@ const TENTHS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
 
 impl<'a> HeatValues<'a> {
     /// Returns the values of the selected field, if they are available for the shown GPUs.
-    pub(super) fn of(state: &'a ConsoleState, heat: &HeatMap) -> Option<Self> {
+    pub(super) fn of(state: &'a ConsoleState, heat: &HeatMap, units: DisplayUnits) -> Option<Self> {
         let wanted = state.tint?;
         let (field, _, table) = state.data.tint.as_ref().filter(|(known, ..)| *known == wanted)?;
         let AnswerCells::Numbers { values, .. } = &table.columns.first()?.cells else {
@@ -170,7 +183,7 @@ impl<'a> HeatValues<'a> {
         let high = known().fold(f64::MIN, f64::max);
         let low = if is_ratio(field) { 0.0 } else { known().fold(f64::MAX, f64::min) };
         let high = if is_ratio(field) { high.max(1.0) } else { high };
-        Some(Self { field, values, low, high })
+        Some(Self { field, values, low, high, units })
     }
 
     /// Renders the legend of the symbols.
@@ -188,7 +201,7 @@ impl<'a> HeatValues<'a> {
 
     fn format_value(&self, value: f64) -> String {
         match self.field.kind {
-            FieldKind::Number(unit) => display_text::format_with_unit(value, unit),
+            FieldKind::Number(unit) => self.units.format_value(value, unit),
             _ => String::new(),
         }
     }
@@ -224,6 +237,17 @@ impl<'a> HeatValues<'a> {
             _ => StyleRole::Starved,
         };
         (TENTHS[tenth], theme.style_for(meaning))
+    }
+
+    /// Renders the lowest and the highest value of a few GPUs.
+    fn render_extremes(&self, gpus: Range<usize>) -> String {
+        let known = || gpus.clone().filter_map(|gpu| self.values.get(gpu).copied().flatten());
+        match known().reduce(f64::min).zip(known().reduce(f64::max)) {
+            Some((low, high)) => {
+                format!("{} to {}", self.format_value(low), self.format_value(high))
+            }
+            None => display_text::ABSENT.to_owned(),
+        }
     }
 
     /// Renders the values of a few GPUs.

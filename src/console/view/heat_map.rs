@@ -49,7 +49,7 @@ pub(crate) fn draw(
     };
     let heat = &overview.heat;
     let groups = NodeGroups::of(heat, state);
-    let values = HeatValues::of(state, heat);
+    let values = HeatValues::of(state, heat, theme.units());
     let body =
         Rect { x: area.x + 1, width: area.width - 1, y: area.y + 1, height: area.height - 1 };
     let (width, height) = (usize::from(body.width), usize::from(body.height));
@@ -128,34 +128,50 @@ fn render_title(
     theme: Theme,
 ) -> Line<'static> {
     let name = if chosen.is_some() { "▸HEAT      " } else { " HEAT      " };
-    let (one, many) = match state.grouping {
-        HeatGrouping::Node => ("node", "nodes"),
-        HeatGrouping::Leaf => ("leaf", "leaves"),
+    let grouped = (state.grouping != HeatGrouping::Node).then_some(match state.grouping {
         HeatGrouping::Rack => ("rack", "racks"),
-    };
+        _ => ("leaf", "leaves"),
+    });
+    // Without a known group each node is its own.
+    let (one, many) = grouped.filter(|_| groups.known).unwrap_or(("node", "nodes"));
     let shown = if values.is_some() { "highest" } else { "worst" };
-    let mut unit = match grid.cell {
-        GridCell::One if whole => format!("one cell = one node, its {shown} GPU"),
-        GridCell::One => "one cell = one GPU".to_owned(),
-        GridCell::Groups(1) => format!("one cell = one {one}, its {shown} GPU"),
-        GridCell::Groups(shared) => format!("one cell = {shared} {many}, their {shown} GPU"),
+    let unit = match grid.cell {
+        GridCell::One if whole => format!("one node, its {shown} GPU"),
+        GridCell::One => "one GPU".to_owned(),
+        GridCell::Groups(1) => format!("one {one}, its {shown} GPU"),
+        GridCell::Groups(shared) => format!("{shared} {many}, their {shown} GPU"),
     };
-    if state.grouping != HeatGrouping::Node {
-        unit.push_str(if groups.known { ", by " } else { ", unknown " });
-        unit.push_str(one);
-    }
-    if let Some(values) = values {
-        unit.push_str(&values.render_scale());
-    } else if state.tint.is_some() {
-        unit.push_str("; loading values …");
-    }
-    let node_text = chosen.map_or_else(String::new, |node| groups.render_node(node, values));
-    let node_text = format!("  {node_text}");
+    let groups_text = match grouped {
+        Some((group, _)) if groups.known => format!(", by {group}"),
+        Some((group, _)) => format!(", {group} unknown"),
+        None => String::new(),
+    };
+    let scale = match values {
+        Some(values) => values.render_scale(),
+        None if state.tint.is_some() => "; loading values …".to_owned(),
+        None => String::new(),
+    };
+    // On a narrow screen the scale is more important than what a cell is.
+    let width = usize::from(area.width).saturating_sub(11);
+    let short = unit.trim_start_matches("one ");
+    let (bare, _) = short.split_once(',').unwrap_or((short, ""));
+    let texts = [
+        format!("one cell = {unit}{groups_text}{scale}"),
+        format!("cell = {short}{groups_text}{scale}"),
+        format!("cell = {bare}{scale}"),
+        format!("cell = {short}{groups_text}"),
+    ];
+    let mut texts = texts.into_iter().filter(|text| display_text::text_width(text) <= width);
+    let unit = texts.next().unwrap_or_default();
     let available = usize::from(area.width).saturating_sub(12 + display_text::text_width(&unit));
+    let columns = available.saturating_sub(2);
+    let node_text =
+        chosen.map_or_else(String::new, |node| groups.render_node(node, values, columns));
+    let node_text = if display_text::text_width(&node_text) <= columns { &*node_text } else { "" };
     Line::from(vec![
         Span::styled(name, theme.style_for(StyleRole::Title)),
         Span::styled(unit, theme.style_for(StyleRole::Dim)),
-        Span::raw(display_text::align_right(&node_text, available)),
+        Span::raw(display_text::align_right(node_text, available)),
     ])
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gaunt_schema::unit::Unit;
 
-use crate::{display_text, widget::text_table};
+use crate::{display_text, display_units::DisplayUnits, widget::text_table};
 use gaunt_api::{
     AnswerColumn, AnswerTable, FieldKind, Subject, SubjectField, answer_table::HISTORY_COLUMNS,
 };
@@ -21,10 +21,12 @@ pub(crate) struct ListColumn<'a> {
     pub(crate) title: String,
     /// Width and alignment.
     pub(crate) layout: text_table::ColumnLayout,
+    /// Units of the numbers.
+    units: DisplayUnits,
 }
 
 /// Short titles of fields that occur in several tables.
-const TITLES: [(&str, &str); 25] = [
+const TITLES: [(&str, &str); 26] = [
     ("lost", "GPUs lost"),
     ("recent_power", "power, last 5m"),
     ("gpu", "GPU"),
@@ -50,6 +52,7 @@ const TITLES: [(&str, &str); 25] = [
     ("rate", "line"),
     ("useful", "useful"),
     ("confidence", "conf"),
+    ("closed", "closed ago"),
 ];
 
 /// Text columns with a special width.
@@ -82,21 +85,22 @@ impl<'a> ListColumn<'a> {
         position: usize,
         field: &'static SubjectField,
         table: &'a AnswerTable,
+        units: DisplayUnits,
     ) -> Option<Self> {
         let column = table.find_column(&field.name)?;
-        let named = TITLES.iter().find(|(name, _)| *name == field.name).map(|(_, title)| *title);
-        let bare = named.map_or_else(|| field.name.replace('_', " "), str::to_owned);
-        let (title, layout) = match field.kind {
-            FieldKind::Number(unit) => {
-                let (sign, digits) = unit_of(unit);
-                let title = if sign.is_empty() { bare } else { format!("{bare} {sign}") };
-                let width = display_text::text_width(&title).clamp(digits, 14)
-                    + usize::from(title.len() <= 9);
-                (title, text_table::number_column("", width))
-            }
-            _ => (bare, text_table::text_column("", text_column_width(field, column, table))),
+        let bare = title_of(field);
+        let (title, layout) = if let FieldKind::Number(unit) = field.kind {
+            let (sign, digits) = unit_of(unit, units);
+            let title = if sign.is_empty() { bare } else { format!("{bare} {sign}") };
+            let width =
+                display_text::text_width(&title).clamp(digits, 14) + usize::from(title.len() <= 9);
+            (title, text_table::number_column("", width))
+        } else {
+            let width = text_column_width(field, column, table);
+            let width = width.max(display_text::text_width(&bare));
+            (bare, text_table::text_column("", width))
         };
-        Some(Self { position, field, column, title, layout })
+        Some(Self { position, field, column, title, layout, units })
     }
 
     /// Renders a number in the unit of the title.
@@ -104,9 +108,10 @@ impl<'a> ListColumn<'a> {
         let FieldKind::Number(unit) = self.field.kind else { return String::new() };
         match unit {
             Unit::Ratio => display_text::format_whole_percent(Some(value)),
-            Unit::Bytes => display_text::format_gibibytes(value),
-            Unit::BytesPerSecond => format_gigabits(value),
-            Unit::Watts | Unit::Celsius => display_text::format_signed_count(value),
+            Unit::Bytes | Unit::BytesPerSecond | Unit::Celsius => {
+                self.units.format_number(value, unit)
+            }
+            Unit::Watts => display_text::format_signed_count(value),
             Unit::Hertz => format!("{:.0}", value / 1e6),
             Unit::Seconds if value < 1.0 => display_text::format_with_unit(value.max(0.0), unit),
             Unit::Seconds => {
@@ -118,30 +123,23 @@ impl<'a> ListColumn<'a> {
     }
 }
 
+/// Returns the title of a field without its unit.
+pub(crate) fn title_of(field: &SubjectField) -> String {
+    let named = TITLES.iter().find(|(name, _)| *name == field.name).map(|(_, title)| *title);
+    named.map_or_else(|| field.name.replace('_', " "), str::to_owned)
+}
+
 /// Returns the symbol of a unit for a title, and the width of its numbers.
-const fn unit_of(unit: Unit) -> (&'static str, usize) {
+const fn unit_of(unit: Unit, units: DisplayUnits) -> (&'static str, usize) {
     match unit {
         Unit::Ratio => ("%", 5),
-        Unit::Bytes => ("GiB", 6),
-        Unit::BytesPerSecond => ("Gb/s", 6),
+        Unit::Bytes | Unit::BytesPerSecond => (units.heading(unit), 6),
         Unit::Watts => ("W", 7),
-        Unit::Celsius => ("°C", 4),
+        Unit::Celsius => (units.heading(unit), 4),
         Unit::Hertz => ("MHz", 6),
         Unit::Seconds => ("", 6),
         Unit::Joules => ("", 9),
         Unit::Count => ("", 5),
-    }
-}
-
-/// Formats network traffic in gigabits per second, with the significant decimals.
-fn format_gigabits(bytes: f64) -> String {
-    let value = bytes * 8.0 / 1e9;
-    match value.abs() {
-        0.0 => "0".into(),
-        v if v < 0.01 => "<0.01".into(),
-        v if v < 9.995 => format!("{value:.2}"),
-        v if v < 99.95 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
     }
 }
 
@@ -168,18 +166,19 @@ mod tests {
 
     #[test]
     fn titles_carry_the_unit_and_numbers_do_not() {
-        let table = sample_answers::gpu_table();
-        let power = ListColumn::of(0, Subject::Gpus.find_field("power").unwrap(), &table).unwrap();
+        let (table, units) = (sample_answers::gpu_table(), DisplayUnits::default());
+        let power =
+            ListColumn::of(0, Subject::Gpus.find_field("power").unwrap(), &table, units).unwrap();
         assert_eq!(
             (power.title.as_str(), power.render_number(1_512.4).as_str()),
             ("power W", "1,512")
         );
         let busy =
-            ListColumn::of(0, Subject::Gpus.find_field("utilization").unwrap(), &table).unwrap();
+            ListColumn::of(0, Subject::Gpus.find_field("utilization").unwrap(), &table, units)
+                .unwrap();
         assert_eq!((busy.title.as_str(), busy.render_number(0.985).as_str()), ("util %", "98"));
-        assert!(ListColumn::of(0, Subject::Gpus.find_field("uuid").unwrap(), &table).is_none());
-        assert_eq!(format_gigabits(50e9), "400");
-        assert_eq!(format_gigabits(1.0), "<0.01");
-        assert_eq!(format_gigabits(1.2e9), "9.60");
+        assert!(
+            ListColumn::of(0, Subject::Gpus.find_field("uuid").unwrap(), &table, units).is_none()
+        );
     }
 }

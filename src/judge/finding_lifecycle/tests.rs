@@ -94,6 +94,27 @@ fn finding_that_recurs_soon_is_the_same_and_later_another() {
 }
 
 #[test]
+fn findings_of_about_equal_cost_keep_their_order() {
+    let mut run = LifecycleRun::default();
+    let order = |run: &LifecycleRun| -> Vec<String> {
+        let records = run.tracker.open_records();
+        records.iter().map(|record| record.finding.entity.to_string()).collect()
+    };
+    let mut step = |one: f64, other: f64| {
+        let findings = [("a", one), ("b", other), ("c", 0.2)];
+        let made = findings.map(|(node, cost)| node_finding(node, Severity::Warning, cost));
+        run.run_step(made.into());
+        order(&run)
+    };
+    for (one, other) in [(10.0, 9.9), (9.2, 10.8), (8.0, 11.9), (10.5, 9.0)] {
+        assert_eq!(step(one, other), ["a", "b", "c"], "{one} {other}");
+    }
+    assert_eq!(step(10.0, 14.0), ["b", "a", "c"], "a cost that rises moves it at once");
+    assert_eq!(step(10.0, 11.0), ["b", "a", "c"]);
+    assert_eq!(step(10.0, 0.0), ["a", "c", "b"]);
+}
+
+#[test]
 fn finding_that_comes_and_goes_is_one_flapping_finding() {
     let mut run = LifecycleRun::default();
     for _ in 0..10 {

@@ -28,6 +28,9 @@ const NOTED_EVERY: Duration = Duration::from_secs(30);
 /// A cost that changes by less than this share of itself, or by less than one GPU, counts as equal.
 const SAME_COST: f64 = 0.25;
 
+/// GPUs by which a small cost may change before its finding moves in a list.
+const SAME_LISTED_COST: f64 = 0.5;
+
 /// A finding with what is saved besides what its answers contain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FindingRecord {
@@ -58,6 +61,8 @@ pub(super) struct TrackedFinding {
     calmer: Option<UnixMs>,
     /// The cost that was recorded last, and when.
     noted_cost: (f64, UnixMs),
+    /// The cost by which it is listed: it follows its cost once that differs noticeably, so that no list is reordered by noise.
+    pub(super) listed_cost: f64,
     /// The number of victims that was recorded last, and when.
     noted_victims: (usize, UnixMs),
     /// Whether it was open before a restart and was not seen since.
@@ -90,6 +95,7 @@ impl TrackedFinding {
             undecided_until: now,
             calmer: None,
             noted_cost,
+            listed_cost: noted_cost.0,
             noted_victims,
             resumed: false,
             unsettled: false,
@@ -118,6 +124,7 @@ impl TrackedFinding {
             undecided_until,
             calmer: None,
             noted_cost,
+            listed_cost: noted_cost.0,
             noted_victims,
             resumed,
             unsettled: resumed,
@@ -262,6 +269,11 @@ impl TrackedFinding {
     /// Sets the lost GPUs that are attributed to it now.
     pub(super) fn set_cost(&mut self, lost_gpus: f64, now: UnixMs) {
         self.record.finding.set_lost_gpus(lost_gpus);
+        if (lost_gpus - self.listed_cost).abs()
+            >= (self.listed_cost * SAME_COST).max(SAME_LISTED_COST)
+        {
+            self.listed_cost = lost_gpus;
+        }
         let (cost, at) = self.noted_cost;
         if at == now {
             // It opened at this step: until now this was the estimate of its detector.

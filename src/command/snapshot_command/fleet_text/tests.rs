@@ -84,10 +84,10 @@ fn page_shows_state_then_cost_then_entity_then_evidence() {
 gaunt  prod-a · 2 nodes · 8 GPUs · 1 live · 1 down  at 01:00:45Z
 GPU TIME  computing 50.0 %   waiting 50.0 %
 LOST      4.0 GPUs of 8 (50.0 %)   8.00 USD/h
-          findings 3.5   idle 0.0   unexplained 0.5   unknown 1 GPU
+          findings 3.5   idle in jobs 0.0   unexplained 0.5   unknown 1 GPU
 
 FINDINGS  1 open
-critical  port_down        gpu003 · mlx5_1/1                     45s    14.0 GPUs lost  conf 0.99
+critical  port_down        gpu003 · mlx5_1/1                     45s    14.0 GPUs lost  conf  99 %
           Port mlx5_1/1 of gpu003 is down since 01:00:00Z (45 s).
           · state 1 (limit < 4) - 7 of 8 sibling ports are active
           next: Check the cable and the switch port.
@@ -112,7 +112,7 @@ fn findings_of_one_kind_are_one_line_below_a_worse_one() {
     let page = render_page(&FleetSnapshot { findings: Arc::new(list), ..sample_snapshot() });
     let rows: Vec<&str> = page.lines().filter(|line| line.contains("GPUs lost  conf")).collect();
     let expected = "info      idle_allocated   × 83 jobs, 664 GPUs, user sam        1h00   664.0 GPUs \
-                    lost  conf 0.60";
+                    lost  conf  60 %";
     assert_eq!(rows.len(), 2, "{page}");
     assert!(rows[0].starts_with("critical  port_down"), "{page}");
     assert_eq!(rows[1], expected);

@@ -1,6 +1,6 @@
 //! Table of a node's GPUs, or the reason for their absence.
 
-use gaunt_schema::{DeviceClass, GpuState, MetricId, catalogue::gpu};
+use gaunt_schema::{DeviceClass, GpuState, MetricId, catalogue::gpu, unit::Unit};
 use ratatui::{
     style::Style,
     text::{Line, Span},
@@ -35,15 +35,15 @@ pub(in super::super) fn render_gpus(
     width: usize,
     theme: Theme,
 ) -> Vec<Line<'static>> {
-    let graph_width = history_width(width);
+    let (graph_width, units) = (history_width(width), theme.units());
     let all = [
         text_column("GPU", 4),
         text_column("state", 19),
         number_column("util %", 6),
         text_column(PAST, graph_width),
-        number_column("mem GiB", 9),
+        number_column(if units.heading(Unit::Bytes) == "GB" { "mem GB" } else { "mem GiB" }, 9),
         number_column("power W", 8),
-        number_column("°C", 3),
+        number_column(units.heading(Unit::Celsius), 4),
         number_column("SM %", 4),
         number_column("tensor %", 8),
         number_column("MHz", 5),
@@ -90,7 +90,7 @@ fn gpu_cells(device: &DeviceDetail, graph_width: usize, theme: Theme) -> [Styled
     let state = device.state.unwrap_or(GpuState::Unknown);
     let style = theme.state_style(state);
     let busy = device.recent_points(metric_key(gpu::UTILIZATION));
-    let plain = Style::new();
+    let (plain, units) = (Style::new(), theme.units());
     let index = device.labels.get("gpu").unwrap_or(&device.name).to_string();
     let of_total = |part: MetricId, total: MetricId, show: &dyn Fn(f64) -> String| {
         render_reading(device, part, theme, |value| {
@@ -106,9 +106,13 @@ fn gpu_cells(device: &DeviceDetail, graph_width: usize, theme: Theme) -> [Styled
         (format!("{} {}", theme::state_sign(state), state.as_str()), style),
         render_percent(device, gpu::UTILIZATION, theme),
         (sparkline::render_sparkline(busy, Some(1.0), graph_width), style),
-        of_total(gpu::MEMORY_USED, gpu::MEMORY_TOTAL, &display_text::format_gibibytes),
+        of_total(gpu::MEMORY_USED, gpu::MEMORY_TOTAL, &|bytes| {
+            units.format_number(bytes, Unit::Bytes)
+        }),
         of_total(gpu::POWER, gpu::POWER_LIMIT, &whole),
-        render_reading(device, gpu::TEMPERATURE, theme, whole),
+        render_reading(device, gpu::TEMPERATURE, theme, |value| {
+            units.format_number(value, Unit::Celsius)
+        }),
         render_percent(device, gpu::SM_ACTIVE, theme),
         render_percent(device, gpu::TENSOR_ACTIVE, theme),
         render_reading(device, gpu::SM_CLOCK, theme, |value| format!("{:.0}", value / 1e6)),

@@ -1,6 +1,6 @@
 //! Table of a node's host: CPUs, pressure (PSI), memory.
 
-use gaunt_schema::{DeviceClass, MetricId, catalogue::host};
+use gaunt_schema::{DeviceClass, MetricId, catalogue::host, unit::Unit};
 use ratatui::text::{Line, Span};
 
 use super::{super::render_titled_line, history_width, metric_key, metric_rate, of};
@@ -37,15 +37,16 @@ pub(in super::super) fn render_host(
         share(host::CPU_PRESSURE),
         share(host::MEMORY_PRESSURE),
     );
+    let units = theme.units();
     let memory = node.last_value(metric_key(host::MEMORY_TOTAL)).map_or_else(
         || display_text::ABSENT.into(),
         |total| {
             let free = node.last_value(metric_key(host::MEMORY_AVAILABLE));
             let used = free.map_or_else(
                 || display_text::ABSENT.into(),
-                |f| display_text::format_gibibytes(total - f),
+                |f| units.format_number(total - f, Unit::Bytes),
             );
-            format!("{used} of {} GiB used", display_text::format_gibibytes(total))
+            format!("{used} of {} used", units.format_value(total, Unit::Bytes))
         },
     );
     let graph_width = history_width(width);

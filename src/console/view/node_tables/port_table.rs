@@ -66,7 +66,7 @@ fn port_cells(device: &DeviceDetail, graph_width: usize, theme: Theme) -> [Style
     [
         (device.name.to_string(), Style::new()),
         render_port_state(device, theme),
-        render_reading(device, port::RATE, theme, display_text::format_bit_rate),
+        render_reading(device, port::RATE, theme, |rate| theme.units().format_rate(rate)),
         share(port::RECEIVE_BYTES),
         history(port::RECEIVE_BYTES),
         share(port::TRANSMIT_BYTES),
@@ -145,7 +145,10 @@ fn netdev_cells(device: &DeviceDetail, graph_width: usize, theme: Theme) -> [Sty
     let traffic = |metric: MetricId| {
         let rate = metric_rate(device, metric);
         (
-            rate.map_or_else(|| display_text::ABSENT.into(), display_text::format_bit_rate),
+            rate.map_or_else(
+                || display_text::ABSENT.into(),
+                |rate| theme.units().format_rate(rate),
+            ),
             Style::new(),
         )
     };
@@ -169,7 +172,7 @@ fn netdev_cells(device: &DeviceDetail, graph_width: usize, theme: Theme) -> [Sty
         (device.name.to_string(), Style::new()),
         link,
         render_rate_sum(device, &lost, theme),
-        render_reading(device, host::NETDEV_SPEED, theme, display_text::format_bit_rate),
+        render_reading(device, host::NETDEV_SPEED, theme, |rate| theme.units().format_rate(rate)),
         traffic(host::NETDEV_RECEIVE_BYTES),
         history(host::NETDEV_RECEIVE_BYTES),
         traffic(host::NETDEV_TRANSMIT_BYTES),
