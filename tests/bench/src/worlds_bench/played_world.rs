@@ -134,7 +134,9 @@ pub(super) trait WorldChange {
     }
 
     /// Looks at what a target serves, before it is changed; none where its scrape fails.
-    fn observe_page(&self, _target: u32, _at: UnixMs, _page: Option<&str>) {}
+    fn observe_page(&self, _target: u32, _at: UnixMs, _page: Option<&str>) -> anyhow::Result<()> {
+        Ok(())
+    }
 
     /// Looks at the run after a tick.
     fn observe_tick(&self, _run: &mut VirtualRun) {}
@@ -177,11 +179,9 @@ impl PageDump {
 }
 
 impl WorldChange for PageDump {
-    fn observe_page(&self, target: u32, at: UnixMs, page: Option<&str>) {
+    fn observe_page(&self, target: u32, at: UnixMs, page: Option<&str>) -> anyhow::Result<()> {
         let path = self.targets[target as usize].join(format!("{}.prom", at.0));
-        if let Err(error) = fs::write(&path, page.unwrap_or_default()) {
-            eprintln!("cannot write {}: {error}", path.display());
-        }
+        fs::write(&path, page.unwrap_or_default()).with_context(|| path.display().to_string())
     }
 }
 
@@ -206,7 +206,7 @@ pub(super) fn run_world(
     }
     let targets = change.change_targets(list_targets(&pages));
     run.ingest_delivery(Delivery::Targets(targets));
-    play_pages(world, &mut physics, &mut pages, &mut run, change);
+    play_pages(world, &mut physics, &mut pages, &mut run, change)?;
     let shown_from = (0..world.faults.len()).map(|fault| physics.shown_from_s(fault)).collect();
     Ok((run, shown_from))
 }
@@ -242,7 +242,7 @@ fn play_pages(
     pages: &mut ExporterPages,
     run: &mut VirtualRun,
     change: &dyn WorldChange,
-) {
+) -> anyhow::Result<()> {
     let limits = text::PageLimits::default();
     let targets: Vec<usize> = pages.targets().iter().map(|target| target.node).collect();
     let mut due: Vec<f64> = (0..targets.len()).map(|target| pages.due_at(target, 0.0)).collect();
@@ -262,7 +262,7 @@ fn play_pages(
             due[target] = pages.due_at(target, second);
             scrapes[target] += 1;
             let at = instant_of(second);
-            change.observe_page(target as u32, at, page.as_deref());
+            change.observe_page(target as u32, at, page.as_deref())?;
             let mut deliver = |target, outcome| {
                 let target = TargetId(target);
                 let batch = Batch { target, at, duration_ms: 1.0, outcome };
@@ -280,6 +280,7 @@ fn play_pages(
         run.run_tick(instant_of(second));
         change.observe_tick(run);
     }
+    Ok(())
 }
 
 fn instant_of(second: f64) -> UnixMs {
