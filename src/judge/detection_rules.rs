@@ -110,12 +110,12 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::CollectiveHang,
-        "Almost all GPUs of a job busy-wait, none computes, the network is idle, and no host shows IO pressure; a process that began within `idle_seconds` and has not worked yet does not hang. Where NCCL RAS is read, the GPU of the rank that is behind is blamed.",
+        "Almost all GPUs of a job busy-wait, or some while the others do nothing; none computes and the network is idle. Beside a host that shows IO pressure, and where some do nothing, that must outlast a checkpoint. A process that began within five minutes and has not worked yet does not hang. Without profiling counters a GPU stands still at low constant power, or at constant power below its usual one while it no longer uses its memory. Where NCCL RAS is read, the GPU of the rank that is behind is blamed.",
         &[
             "hung_gpus_ratio",
             "hung_seconds",
             "inferred_hang_seconds",
-            "idle_seconds",
+            "standstill_ratio",
             "utilization_spinning_ratio",
         ],
     ),

@@ -19,6 +19,8 @@ enum DataPath {
     NvLinks,
     /// The ports; nothing is known of NVLinks.
     Network,
+    /// The network device of a node without ports.
+    Ethernet,
     /// Nothing is known of either, nor of what the hosts read and write.
     Unknown,
 }
@@ -47,6 +49,14 @@ fn job_page(path: DataPath, second: i64, node: usize, bytes: f64, flat_watts: f6
             }
         }
     }
+    if path == DataPath::Ethernet {
+        let sent = [host::NETDEV_RECEIVE_BYTES, host::NETDEV_TRANSMIT_BYTES];
+        for (metric, value) in
+            sent.map(|metric| (metric, bytes)).into_iter().chain([(host::NETDEV_SPEED, 5e10)])
+        {
+            push_reading(&mut page, Device::new_netdev("eth0"), metric, value);
+        }
+    }
     if path == DataPath::Network {
         let values = [(port::STATE, 4.0), (port::RATE, 5e10)];
         let sent = [(port::RECEIVE_BYTES, bytes), (port::TRANSMIT_BYTES, bytes)];
@@ -73,7 +83,7 @@ fn hang_ids(fixture: &TargetFixture) -> Vec<&str> {
 
 #[test]
 fn flat_power_of_a_job_that_sends_is_no_hang() {
-    for path in [DataPath::NvLinks, DataPath::Network] {
+    for path in [DataPath::NvLinks, DataPath::Network, DataPath::Ethernet] {
         let fixture = run_job(path, FLAT_FROM + 400, i64::MAX, 400.0);
         assert_eq!(hang_ids(&fixture), [""; 0]);
         assert_ne!(fixture.judge.gpu_state(0), GpuState::Hung);
@@ -92,6 +102,48 @@ fn flat_power_of_a_job_without_nvlink_traffic_is_a_hang() {
     }
     let fixture = run_job(DataPath::NvLinks, FLAT_FROM + 400, FLAT_FROM, 750.0);
     assert_eq!(hang_ids(&fixture), [""; 0], "it still draws most of its usual power");
+}
+
+/// Runs the job, silent and at this power from `FLAT_FROM` on, with the memory activity that its GPUs have then, and the
+/// seconds of IO pressure that its first host has had.
+fn run_silent_job(
+    seconds: i64,
+    flat_watts: f64,
+    memory: f64,
+    io_seconds: fn(i64) -> f64,
+) -> TargetFixture {
+    let targets = [("gpu001:9770", Dialect::Gaunt), ("gpu002:9770", Dialect::Gaunt)];
+    let mut fixture = TargetFixture::new(&targets);
+    fixture.run(FLAT_FROM + seconds, |second, node| {
+        let bytes = second.min(FLAT_FROM) as f64 * 20e9;
+        let waited = if node == 0 { io_seconds(second) } else { 0.0 };
+        let mut page = job_page(DataPath::Network, second, node, bytes, flat_watts);
+        page.samples.retain(|sample| sample.metric != host::IO_PRESSURE);
+        push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, 1e6 + waited);
+        for index in 0..GPUS {
+            let activity = if second < FLAT_FROM { 0.3 } else { memory };
+            push_reading(&mut page, Device::new_gpu(index), gpu::MEMORY_ACTIVITY, activity);
+        }
+        page
+    });
+    fixture
+}
+
+#[test]
+fn gpus_that_no_longer_use_their_memory_stand_still_at_half_their_power() {
+    let none = |_| 0.0;
+    let waits = run_silent_job(200, 750.0, 0.0, none);
+    assert_eq!(hang_ids(&waits), ["collective_hang/8812"]);
+    assert_eq!(hang_ids(&run_silent_job(200, 750.0, 0.2, none)), [""; 0], "they still compute");
+    assert_eq!(hang_ids(&run_silent_job(200, 950.0, 0.0, none)), [""; 0], "at their usual power");
+}
+
+#[test]
+fn hang_beside_a_host_that_waits_for_io_must_outlast_a_checkpoint() {
+    let writes = |second: i64| (second - FLAT_FROM).max(0) as f64 * 0.5;
+    assert_eq!(hang_ids(&run_silent_job(150, 400.0, 0.0, writes)), [""; 0]);
+    let lasts = run_silent_job(330, 400.0, 0.0, writes);
+    assert_eq!(hang_ids(&lasts), ["collective_hang/8812"]);
 }
 
 /// A node of a job that sends something else besides, and computes until `still_from`.
