@@ -53,3 +53,28 @@ pub(super) fn harm_of(judge: &JudgeState, cluster: &Cluster, fault: &Finding) ->
     }
     harm
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use gaunt_schema::Entity;
+
+    use super::*;
+    use crate::Thresholds;
+
+    #[test]
+    fn information_keeps_no_job_from_being_learned() {
+        let (judge, cluster) =
+            (JudgeState::new(Thresholds::default()), Cluster::new(Duration::from_secs(1), 10));
+        let harm = |kind, severity| {
+            let fault = Finding::new(kind, severity, Entity::new_node(&"gpu001".into()));
+            harm_of(&judge, &cluster, &fault)
+        };
+        for kind in [FindingKind::StageImbalance, FindingKind::DataStarved] {
+            assert_eq!(harm(kind, Severity::Info), Harm::Unknown, "{kind}");
+            assert_eq!(harm(kind, Severity::Warning), Harm::Possible, "{kind}");
+        }
+        assert_eq!(harm(FindingKind::PortDown, Severity::Warning), Harm::None, "of no job");
+    }
+}
