@@ -1,7 +1,7 @@
 //! Stale telemetry: hung drivers, so that a page contains no GPU, and pages whose values no longer change.
 
 use gaunt_schema::{
-    AbsenceReason, DeviceClass, Dialect, Entity, FindingKind, SanitizedText,
+    AbsenceReason, DeviceClass, Dialect, Entity, FindingKind, MetricId, SanitizedText,
     catalogue::{exporter, gpu},
 };
 
@@ -110,7 +110,9 @@ fn detect_stale_data(judge: &JudgeState, cluster: &Cluster, node: &Node) -> Opti
         let unchanged =
             target.last_change().map(|at| cluster.now().duration_since(at).as_secs_f64());
         target.health == TargetHealth::Live
-            && target.dialect.is_some_and(|dialect| has_changing_values(cluster, node, dialect))
+            && target
+                .dialect
+                .is_some_and(|dialect| has_changing_values(cluster, node, dialect, works))
             && unchanged.is_some_and(|seconds| seconds >= watched)
     };
     let targets = node.sources.iter().filter_map(|source| cluster.target_by_id(source.target));
@@ -136,14 +138,18 @@ fn detect_stale_data(judge: &JudgeState, cluster: &Cluster, node: &Node) -> Opti
 }
 
 /// Whether some value on a page of this dialect changes between scrapes, whatever the node does: a clock, an energy
-/// counter, a sensor. A list of utilization and memory alone never changes while a GPU is idle.
-fn has_changing_values(cluster: &Cluster, node: &Node, dialect: Dialect) -> bool {
+/// counter, a sensor. A list of utilization and memory alone never changes while a GPU is idle. Exporters that round power
+/// to a watt show a change only while their GPUs work.
+fn has_changing_values(cluster: &Cluster, node: &Node, dialect: Dialect, works: bool) -> bool {
+    let reports_any = |sensors: &[MetricId]| {
+        let mut rows = node.device_rows(DeviceClass::Gpu).iter();
+        rows.any(|row| sensors.iter().any(|it| cluster.current_value(*it, *row).is_some()))
+    };
     match dialect {
         Dialect::Gaunt | Dialect::NodeExporter => true,
-        Dialect::Dcgm | Dialect::Amd => {
-            let sensors = [gpu::ENERGY, gpu::POWER, gpu::TEMPERATURE];
-            let mut rows = node.device_rows(DeviceClass::Gpu).iter();
-            rows.any(|row| sensors.iter().any(|it| cluster.current_value(*it, *row).is_some()))
+        Dialect::Dcgm | Dialect::Amd => reports_any(&[gpu::ENERGY, gpu::POWER, gpu::TEMPERATURE]),
+        Dialect::NvidiaSmi | Dialect::AllSmi | Dialect::Gaudi => {
+            works && reports_any(&[gpu::POWER])
         }
         _ => false,
     }

@@ -171,11 +171,11 @@ fn page_without_changes_is_reported_unless_its_server_is_idle() {
 
 #[test]
 fn page_without_a_sensor_does_not_change_while_its_gpus_are_idle() {
-    let found = |sensor: Option<MetricId>| {
-        let mut fixture = TargetFixture::new(&[("gpu001:9400", Dialect::Dcgm)]);
+    let found = |dialect: Dialect, busy: f64, sensor: Option<MetricId>| {
+        let mut fixture = TargetFixture::new(&[("gpu001:9400", dialect)]);
         fixture.run(400, |_, _| {
             let mut page = node_report("gpu001");
-            push_reading(&mut page, Device::new_gpu(0), gpu::UTILIZATION, 0.0);
+            push_reading(&mut page, Device::new_gpu(0), gpu::UTILIZATION, busy);
             push_reading(&mut page, Device::new_gpu(0), gpu::MEMORY_USED, 4e9);
             if let Some(sensor) = sensor {
                 push_reading(&mut page, Device::new_gpu(0), sensor, 70.0);
@@ -184,8 +184,10 @@ fn page_without_a_sensor_does_not_change_while_its_gpus_are_idle() {
         });
         fixture.open_ids().contains(&"data_stale/gpu001")
     };
-    assert!(!found(None));
-    assert!(found(Some(gpu::POWER)));
+    assert!(!found(Dialect::Dcgm, 0.0, None));
+    assert!(found(Dialect::Dcgm, 0.0, Some(gpu::POWER)));
+    assert!(!found(Dialect::NvidiaSmi, 0.0, Some(gpu::POWER)), "it rounds to a watt");
+    assert!(found(Dialect::NvidiaSmi, 0.9, Some(gpu::POWER)), "power of a GPU at work changes");
 }
 
 #[test]
