@@ -245,9 +245,15 @@ impl<'a> SlowGpu<'a> {
         let baseline = tracker.averages.lowest_clock();
         let BelowPeers { is_below, peers: peer_clocks, hotter_than, awaited } =
             BelowPeers::of(judge, cluster, row, clock, &signals);
+        // One that draws more than usual works more, and its clock yields to that.
+        let power = signals.power.zip(tracker.averages.usual_power());
+        let works_more = power.is_some_and(|(power, usual)| power > usual);
         let fallen_below =
             baseline.map(|lowest| lowest * (1.0 - limits.drift_slack_ratio)).filter(|least| {
-                !is_below && clock < *least && is_clearly_slower(judge, cluster, row, group)
+                !is_below
+                    && !works_more
+                    && clock < *least
+                    && is_clearly_slower(judge, cluster, row, group)
             });
         let is_capped = (is_below || fallen_below.is_some())
             && group.is_some_and(|group| falls_with_others(judge, cluster, row, group));
