@@ -1,22 +1,14 @@
 //! From page to screen: whatever exporters serve, every screen is drawn, without anything that a terminal would interpret.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use gaunt_api::{Answer, Question};
-use gaunt_engine::{Engine, EngineOptions};
-use gaunt_schema::{
-    Batch, Delivery, ScrapeTarget, TargetId, UnixMs,
-    text::{PageLimits, decode_open_metrics, decode_page},
-};
 
 use crate::drawn_screens::{all_screens, draw_screen};
 
-/// One millisecond before a second begins.
-const START: UnixMs = UnixMs(1_760_017_310_999);
-
-/// Nodes that serve the same page, each second.
-const NODES: u32 = 3;
-const SECONDS: u64 = 4;
+#[path = "../../../tests/fuzz/src/page_engine.rs"]
+#[expect(unreachable_pub, reason = "the crate of the fuzz targets compiles the same file")]
+mod page_engine;
 
 /// Names and values that are hard to show: of a terminal, right to left, wide, combined, long and empty.
 const HARD_TEXTS: [&str; 9] = [
@@ -71,39 +63,11 @@ fn harden_page(page: &str, turn: usize) -> String {
     hard
 }
 
-/// An engine with nodes that all serve this page.
-fn engine_with_page(page: &str) -> (Engine, UnixMs) {
-    let mut engine = Engine::new(EngineOptions::default());
-    engine.run_tick(START);
-    let target = |number: u32| ScrapeTarget {
-        id: TargetId(number),
-        address: format!("10.0.0.{number}:9770").as_str().into(),
-        node: None,
-        origin: "test".into(),
-    };
-    engine.ingest_delivery(Delivery::Targets((0..NODES).map(target).collect()));
-    let mut now = START;
-    for second in 1..=SECONDS {
-        now = START + Duration::from_secs(second);
-        for number in 0..NODES {
-            let limits = PageLimits::default();
-            let outcome = match number {
-                0 => decode_open_metrics(page.as_bytes(), &limits),
-                _ => decode_page(page.as_bytes(), &limits),
-            };
-            let batch = Batch { target: TargetId(number), at: now, duration_ms: 1.0, outcome };
-            engine.ingest_delivery(Delivery::Batch(batch));
-        }
-        engine.run_tick(now);
-    }
-    (engine, now)
-}
-
 #[test]
 fn every_screen_of_hostile_pages_is_drawn_as_plain_text() {
     let mut taken = 0;
     for page in hard_pages() {
-        let (engine, now) = engine_with_page(&page);
+        let (engine, now) = page_engine::engine_of_page(page.as_bytes());
         let ask = |question: &_| engine.answer_question(question);
         for screen in all_screens(&ask) {
             let shown = draw_screen(&ask, screen.clone(), now);

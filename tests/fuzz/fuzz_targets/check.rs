@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 
 use gaunt_console::drawn_screens::{all_screens, draw_screen};
-use gaunt_fuzz::{CHECKS, page_to_answer::engine_of_page};
+use gaunt_fuzz::{CHECKS, page_engine::engine_of_page};
 use libfuzzer_sys::fuzz_target;
 
 static CHECK: OnceLock<fn(&[u8])> = OnceLock::new();

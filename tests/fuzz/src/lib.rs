@@ -11,6 +11,7 @@ pub mod frame_session;
 pub mod hosts;
 pub mod json_diff_fuzz;
 pub mod open_metrics;
+pub mod page_engine;
 pub mod page_to_answer;
 pub mod repeat;
 pub mod segments;
