@@ -27,8 +27,9 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(13);
 /// The longest time for an answer while one of the two is reachable: a move takes less than two seconds.
 const LONGEST_MOVE: Duration = Duration::from_millis(2_500);
 
-/// How long an aggregator must have been reachable for that.
-const REACHABLE_FOR: Duration = Duration::from_secs(5);
+/// How long an aggregator must have been reachable for that: a stream that fell silent before breaks after eight seconds, and
+/// is resumed after one more.
+const REACHABLE_FOR: Duration = Duration::from_secs(10);
 
 /// The oldest answer that is shown as present: a stream that is silent for eight seconds is an error.
 const OLDEST_ANSWER: Duration = Duration::from_secs(10);
