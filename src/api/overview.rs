@@ -48,7 +48,8 @@ pub struct Overview {
     pub heat: HeatMap,
     /// The worst nodes, worst first; a bounded number.
     pub worst: Vec<NodeLine>,
-    /// The first targets that cannot be read, as sentences with the next step; a bounded number.
+    /// State and recording that cannot be written, and the first sources and targets that cannot be read, as sentences with
+    /// the next step; a bounded number.
     pub trouble: Vec<SanitizedText>,
     /// Those about target sources and site files alone.
     #[serde(default)]

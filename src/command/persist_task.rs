@@ -34,6 +34,9 @@ const REMOVED_DAYS: i64 = 400;
 /// Time limit of the last write.
 const LAST: Duration = Duration::from_secs(5);
 
+/// The longest that a write takes without a word: a disk or network file system that hangs may never answer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
 /// The task that persists the engine's state.
 pub struct PersistTask {
     flush_sender: mpsc::Sender<FlushRequest>,
@@ -144,10 +147,11 @@ async fn run_persist_loop(
     engine: EngineHandle,
     mut requests: mpsc::Receiver<FlushRequest>,
 ) {
+    let folder = SanitizedText::new(&store.folder().to_string_lossy());
     let mut writer = Some(PersistWriter::new(store));
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut failing = false;
+    let mut report = SaveReport { engine: engine.clone(), failure: None };
     loop {
         let reply = tokio::select! {
             flush = requests.recv() => match flush {
@@ -162,11 +166,22 @@ async fn run_persist_loop(
             return;
         };
         let is_flush = reply.is_some();
-        let outcome = spawn_blocking(move || {
+        let mut writing = spawn_blocking(move || {
             let outcome = taken_writer.write_changes(&state_to_write, is_flush);
             (taken_writer, outcome)
         });
-        let Ok((returned, outcome)) = outcome.await else { return };
+        let outcome = match timeout(ANSWERS_WITHIN, &mut writing).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let limit = ANSWERS_WITHIN.as_secs();
+                let why = format!(
+                    "{folder} does not answer within {limit} s; check its disk or file system"
+                );
+                report.note_failure("findings and counters", &why).await;
+                writing.await
+            }
+        };
+        let Ok((returned, outcome)) = outcome else { return };
         writer = Some(returned);
         if outcome.findings.is_ok() {
             engine.confirm_persisted(&state).await;
@@ -175,18 +190,39 @@ async fn run_persist_loop(
                 let _gone = reply.send(());
             }
         }
-        let (what, why) = match (outcome.findings, outcome.other_parts) {
-            (Err(why), _) => ("findings and counters", why),
-            (_, Err(why)) => ("baselines or the usage of the last hour", why),
-            (Ok(()), Ok(())) => {
-                if std::mem::take(&mut failing) {
-                    tracing::info!("findings and counters are saved again");
-                }
-                continue;
+        match (outcome.findings, outcome.other_parts) {
+            (Err(why), _) => report.note_failure("findings and counters", &why).await,
+            (_, Err(why)) => {
+                report.note_failure("baselines or the usage of the last hour", &why).await;
             }
-        };
-        if !std::mem::replace(&mut failing, true) {
-            tracing::error!("cannot save {what}, a restart would lose them: {why}");
+            (Ok(()), Ok(())) => report.note_success().await,
+        }
+    }
+}
+
+/// Says on the screens why state is not saved, and logs when that begins and ends.
+struct SaveReport {
+    engine: EngineHandle,
+    failure: Option<SanitizedText>,
+}
+
+impl SaveReport {
+    async fn note_failure(&mut self, what: &str, why: &str) {
+        let shown =
+            SanitizedText::new(&format!("cannot save {what}, a restart would lose them: {why}"));
+        if self.failure.is_none() {
+            tracing::error!("{shown}");
+        }
+        if self.failure.as_ref() != Some(&shown) {
+            self.failure = Some(shown.clone());
+            self.engine.report_save_failure(Some(shown)).await;
+        }
+    }
+
+    async fn note_success(&mut self) {
+        if self.failure.take().is_some() {
+            tracing::info!("findings and counters are saved again");
+            self.engine.report_save_failure(None).await;
         }
     }
 }

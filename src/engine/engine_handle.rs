@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use gaunt_schema::{
-    Delivery, TargetId, UnixMs,
+    Delivery, SanitizedText, TargetId, UnixMs,
     probe_pairing::{PairingReply, PairingRequest},
 };
 use tokio::{
@@ -62,6 +62,8 @@ pub(super) enum EngineChange {
     Past(Box<RecordedPast>),
     /// This much of the lost time is saved.
     Persisted(Vec<JobLostTime>),
+    /// Why the state cannot be saved; none once it can.
+    SaveFailure(Option<SanitizedText>),
 }
 
 /// A request to save all state now, with a channel that reports completion.
@@ -252,6 +254,12 @@ impl EngineHandle {
     pub async fn confirm_persisted(&self, remembered: &PersistedState) {
         // A stopped engine needs no report.
         _ = self.send_change(EngineChange::Persisted(remembered.lost_time_rows())).await;
+    }
+
+    /// Reports to the engine why its state is not saved, for its screens; none once it is saved again.
+    pub async fn report_save_failure(&self, why: Option<SanitizedText>) {
+        // A stopped engine needs no report.
+        _ = self.send_change(EngineChange::SaveFailure(why)).await;
     }
 
     async fn send_change(&self, change: EngineChange) -> Result<(), EngineStopped> {

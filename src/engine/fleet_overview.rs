@@ -200,7 +200,8 @@ impl View<'_> {
         let targets =
             targets.filter_map(|target| gaunt_judge::target_problem(self.cluster, target));
         let unlisted = self.unlisted_findings_message();
-        let all = recording.into_iter().chain(unlisted).chain(sources).chain(targets);
+        let own = self.save_failure.cloned().into_iter().chain(recording);
+        let all = own.chain(unlisted).chain(sources).chain(targets);
         all.take(MAX_TROUBLE).collect()
     }
 

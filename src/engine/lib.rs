@@ -197,6 +197,8 @@ pub struct Engine {
     /// Lost time that is reported where state is persisted: only what is saved, so that no counter falls after a
     /// crash.
     confirmed_lost_time: Option<Vec<JobLostTime>>,
+    /// Why the state is not saved now, as a sentence with the next step.
+    save_failure: Option<SanitizedText>,
     /// Baselines as of the last export; only where they are persisted.
     baselines: Option<Arc<BaselineSnapshot>>,
     baselines_at: Option<UnixMs>,
@@ -255,6 +257,7 @@ impl Engine {
             submitted_measurements: None,
             explanations: finding_answers::ExplanationsById::default(),
             confirmed_lost_time: None,
+            save_failure: None,
             baselines: None,
             baselines_at: None,
             learned_since: None,

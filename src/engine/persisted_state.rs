@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gaunt_schema::{LifeState, UnixMs};
+use gaunt_schema::{LifeState, SanitizedText, UnixMs};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 
@@ -194,6 +194,11 @@ impl Engine {
     /// Confirms that this much lost time is saved and may be reported.
     pub(super) fn confirm_lost_time(&mut self, lost_time: Vec<JobLostTime>) {
         self.confirmed_lost_time = Some(lost_time);
+    }
+
+    /// Notes why the state is not saved, for the screens.
+    pub(super) fn note_save_failure(&mut self, why: Option<SanitizedText>) {
+        self.save_failure = why;
     }
 }
 

@@ -215,6 +215,7 @@ impl QueryScheduler {
                 }
                 EngineChange::Past(past) => engine.recall_past(&past),
                 EngineChange::Persisted(lost_time) => engine.confirm_lost_time(lost_time),
+                EngineChange::SaveFailure(why) => engine.note_save_failure(why),
             }
         }
     }

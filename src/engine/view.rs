@@ -57,6 +57,8 @@ pub(super) struct View<'a> {
     pub(super) totals: &'a CumulativeTotals,
     /// Dropped batches, by reason.
     pub(super) dropped_batches: &'a BTreeMap<SanitizedText, u64>,
+    /// Why the state is not saved now.
+    pub(super) save_failure: Option<&'a SanitizedText>,
     pub(super) lost_series: &'a LostGpuSeries,
     pub(super) change_log: &'a ChangeLog,
     pub(super) snapshots: &'a SnapshotHistory,
@@ -79,6 +81,7 @@ impl Engine {
             gpu_count: self.overview.gpu_count(),
             totals: &self.totals,
             dropped_batches: &self.dropped_batches,
+            save_failure: self.save_failure.as_ref(),
             lost_series: &self.lost_series,
             change_log: &self.change_log,
             snapshots: &self.snapshots,

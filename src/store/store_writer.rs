@@ -1,8 +1,8 @@
 //! Store writer: starts the thread, and hands it one step for each instant of the grid.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{path::PathBuf, sync::Arc, thread, time::Duration};
 
-use gaunt_schema::{UnixMs, disk::Disk};
+use gaunt_schema::{SanitizedText, UnixMs, disk::Disk};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
@@ -33,7 +33,7 @@ const SCREENS_EVERY_MS: i64 = 60_000;
 #[derive(Debug)]
 pub struct StoreWriter {
     steps: mpsc::Sender<StepOutput>,
-    status: watch::Receiver<StoreStatus>,
+    status: watch::Sender<StoreStatus>,
     interval: Duration,
     labels: Vec<(String, String)>,
     last: Option<UnixMs>,
@@ -43,8 +43,8 @@ pub struct StoreWriter {
     screens: Option<SeriesWindow>,
     /// The last minute with samples of level `screens`.
     last_minute: Option<i64>,
-    /// Whether steps are kept on disk.
-    is_recorded: bool,
+    /// Where steps are kept on disk.
+    folder: Option<PathBuf>,
     /// Samples of requests that the thread had no room for.
     skipped: u64,
 }
@@ -102,13 +102,13 @@ impl StoreWriter {
             StoreError::Backlog { path: options.backlog_folder.clone().unwrap_or_default(), why }
         })?;
         let (steps, step_receiver) = mpsc::channel(MAX_STEPS);
-        let (status_sender, status) = watch::channel(StoreStatus::default());
+        let status = watch::Sender::new(StoreStatus::default());
         let mut labels = vec![("cluster".to_owned(), options.cluster.to_string())];
         let replica = options.replica_label.iter();
         labels.extend(replica.map(|label| (label.clone(), options.replica.clone())));
         let writer = Self {
             steps,
-            status,
+            status: status.clone(),
             interval: options.interval,
             labels,
             last: None,
@@ -116,15 +116,15 @@ impl StoreWriter {
             level: options.level,
             screens: None,
             last_minute: None,
-            is_recorded: options.backlog_folder.is_some(),
+            folder: options.backlog_folder.clone(),
             skipped: 0,
         };
-        Ok((writer, backlog, step_receiver, status_sender))
+        Ok((writer, backlog, step_receiver, status))
     }
 
     /// State of the writer, updated with each step and answer.
     pub fn watch_status(&self) -> watch::Receiver<StoreStatus> {
-        self.status.clone()
+        self.status.subscribe()
     }
 
     /// An empty step if an instant of the grid has passed since the last one, or since the first call: an aggregator that
@@ -148,7 +148,7 @@ impl StoreWriter {
             let new_window = || SeriesWindow::new(self.labels.clone(), 1, MAX_SCREEN_SERIES);
             self.screens.take().unwrap_or_else(new_window)
         });
-        Some(StoreStep { at: instant, window, screens, is_recorded: self.is_recorded })
+        Some(StoreStep { at: instant, window, screens, is_recorded: self.folder.is_some() })
     }
 
     /// Whether the thread has taken all steps that were handed over.
@@ -161,12 +161,30 @@ impl StoreWriter {
         self.steps.capacity() <= REQUEST_PLACES
     }
 
+    /// Says that the thread takes no steps: a call of the disk has not returned. The next status of the thread replaces it.
+    fn note_hang(&self) {
+        let Some(folder) = &self.folder else { return };
+        let folder = folder.display();
+        let why = format!("{folder} does not answer, samples wait; check its disk or file system");
+        self.status.send_if_modified(|status| {
+            let is_new = status.failure.as_deref() != Some(&why);
+            if is_new {
+                tracing::error!(store = %status.address, "{why}");
+                status.failure = Some(SanitizedText::new(&why));
+            }
+            is_new
+        });
+    }
+
     /// Hands over a step. Never waits: samples of requests that the thread has no room for are counted.
     pub fn send_step(&mut self, step: StoreStepOutput) {
         let StoreStepOutput { mut window, screens, mut output } = step;
-        if self.is_busy() && output.record.take().is_some() {
-            // Its samples are in the requests of the window all the same.
-            window.forget_records();
+        if self.is_busy() {
+            self.note_hang();
+            if output.record.take().is_some() {
+                // Its samples are in the requests of the window all the same.
+                window.forget_records();
+            }
         }
         self.window = Some(window);
         if screens.as_ref().is_some_and(|screens| screens.series_count() == 0) {
@@ -193,7 +211,7 @@ mod tests {
 
     fn writer_of(interval: Duration) -> (StoreWriter, mpsc::Receiver<StepOutput>) {
         let (steps, receiver) = mpsc::channel(MAX_STEPS);
-        let (_, status) = watch::channel(StoreStatus::default());
+        let status = watch::Sender::new(StoreStatus::default());
         let writer = StoreWriter {
             steps,
             status,
@@ -204,7 +222,7 @@ mod tests {
             level: StoreLevel::Screens,
             screens: None,
             last_minute: None,
-            is_recorded: true,
+            folder: Some("/backlog".into()),
             skipped: 0,
         };
         (writer, receiver)
@@ -257,6 +275,7 @@ mod tests {
     #[test]
     fn steps_without_room_are_counted_in_the_next_one() {
         let (mut writer, mut steps) = writer_of(Duration::from_millis(1));
+        let status = writer.watch_status();
         assert!(writer.begin_step(UnixMs(0), UnixMs(0)).is_none());
         let mut send = |numbers: std::ops::RangeInclusive<i64>| {
             for at in numbers {
@@ -270,6 +289,9 @@ mod tests {
         let kept: Vec<(bool, usize)> =
             taken.iter().map(|step| (step.record.is_some(), step.request_count())).collect();
         assert_eq!(kept, [(true, 0), (true, 0), (false, 1), (false, 1)]);
+        let failure = status.borrow().failure.clone();
+        let why = "/backlog does not answer, samples wait; check its disk or file system";
+        assert_eq!(failure.as_deref(), Some(why));
         send(17..=17);
         let next = steps.try_recv().unwrap();
         assert_eq!((next.left_out, next.record.is_some()), (8, true));

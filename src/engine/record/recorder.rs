@@ -8,7 +8,7 @@ use std::{
         mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use gaunt_schema::{Delivery, RecordingPreamble, SanitizedText, UnixMs, disk::Disk};
@@ -30,6 +30,10 @@ const WAITING: usize = 1_024;
 /// Other messages that may be queued: lists of targets, sources, topologies and jobs, followers and the end. If the
 /// queue is full, the newest of each source is withheld until there is space.
 const BESIDE: usize = 128;
+
+/// The longest wait at the end for a disk that writes nothing meanwhile, and the time between two looks.
+const ENDS_WITHIN: Duration = Duration::from_secs(30);
+const LOOKS_EVERY: Duration = Duration::from_millis(1);
 
 /// Followers at once: another aggregator, a recording on another machine, and a reserve.
 const FOLLOWERS: usize = 4;
@@ -167,13 +171,8 @@ impl RecorderFollowHandle {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        // The thread may have ended already, or there is none, and nobody reads the queue.
-        if self.writer_thread.is_some() {
-            drop(self.channel.sender.send(WriterMessage::End));
-        }
         if let Some(writing) = self.writer_thread.take() {
-            // It can only fail by a panic, which is logged.
-            drop(writing.join());
+            self.end_thread(writing, ENDS_WITHIN);
         }
     }
 }
@@ -230,6 +229,37 @@ impl Recorder {
         let preambles = Preambles::new(channel.preamble_wait.clone(), channel.asks.clone());
         let writer = SegmentWriter::new(keep, period, followers, preambles);
         (recorder, RecordingWriter { writer, given, waiting })
+    }
+
+    /// Ends the thread once it has written what waits, or leaves it behind if it writes nothing for `within`: a call of a disk
+    /// that hangs may never return.
+    fn end_thread(&self, writing: JoinHandle<()>, within: Duration) {
+        let progress = || {
+            let status = self.status.as_ref();
+            status.map(|it| (it.written.load(Ordering::Relaxed), it.missed.load(Ordering::Relaxed)))
+        };
+        let (mut is_asked, mut seen, mut since) = (false, progress(), Instant::now());
+        while !writing.is_finished() {
+            // The queue may be full.
+            is_asked = is_asked || self.channel.sender.try_send(WriterMessage::End).is_ok();
+            if progress() != seen {
+                (seen, since) = (progress(), Instant::now());
+            }
+            if since.elapsed() >= within {
+                return self.count_abandoned();
+            }
+            thread::sleep(LOOKS_EVERY);
+        }
+        // It can only fail by a panic, which is logged.
+        drop(writing.join());
+    }
+
+    /// What waits is lost, and so is the block that is being written.
+    fn count_abandoned(&self) {
+        let Some(status) = &self.status else { return };
+        let waiting = self.channel.waiting_batches.batches.load(Ordering::Relaxed);
+        status.missed.fetch_add(waiting.max(1) as u64, Ordering::Relaxed);
+        tracing::error!(waiting, "the last deliveries are not recorded: the disk does not answer");
     }
 
     /// A recorder without a thread, whose messages stay in the queue.
@@ -341,6 +371,24 @@ mod tests {
     fn batch(at: UnixMs) -> Delivery {
         let outcome = Err(ScrapeFailure::Connect("refused".into()));
         Delivery::Batch(Batch { target: TargetId(0), at, duration_ms: 1.0, outcome })
+    }
+
+    /// The end waits for a thread that writes, and not for one whose disk never answers: what it had is counted.
+    #[test]
+    fn end_does_not_wait_for_a_disk_that_hangs() {
+        let status = Arc::new(RecorderStatus::new(std::path::Path::new("/nowhere")));
+        let (recorder, _from) = Recorder::without_thread(Some(status.clone()), preamble_room(None));
+        for nth in 0..3 * WAITING as i64 {
+            recorder.record_delivery(UnixMs(nth), &batch(UnixMs(nth)));
+        }
+        let (release, hung) = sync_channel::<()>(0);
+        let writing = thread::spawn(move || drop(hung.recv()));
+        recorder.end_thread(writing, Duration::from_millis(20));
+        assert_eq!(status.dropped_entries(), 3 * WAITING as u64);
+        drop(release);
+        let writing = thread::spawn(|| thread::sleep(Duration::from_millis(20)));
+        recorder.end_thread(writing, Duration::from_hours(1));
+        assert_eq!(status.dropped_entries(), 3 * WAITING as u64, "it ended");
     }
 
     /// A stalled disk: senders do not wait, missing entries are counted, and standing deliveries are written in their

@@ -11,6 +11,11 @@ use std::{
 };
 
 use gaunt_schema::{RecordingStatus, RecordingStop, RecordingStopReason, SanitizedText, UnixMs};
+use tokio::time::Instant;
+
+/// The longest time for which a disk may not answer without a word. The thread comes back once a second, or waits for up to
+/// 10 s for a preamble.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
 
 /// How long it is reported that deliveries are missing because the disk was behind.
 const REPORTED_FOR: Duration = Duration::from_mins(1);
@@ -27,6 +32,8 @@ pub struct RecorderStatus {
     pub behind: AtomicU64,
     /// Entries dropped because writing failed.
     pub missed: AtomicU64,
+    /// When the thread last did something else than wait for the disk.
+    alive: Mutex<Option<Instant>>,
     stopped: Mutex<Option<(RecordingStop, SanitizedText)>>,
 }
 
@@ -44,6 +51,17 @@ impl RecorderStatus {
     pub fn stop_reason(&self) -> Option<RecordingStopReason> {
         let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
         stopped.as_ref().map(|(stopped, _)| stopped.reason)
+    }
+
+    /// Records that the thread does not wait for the disk now.
+    pub(super) fn record_alive(&self) {
+        *self.alive.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether a call of the disk has not returned for long.
+    fn is_hung(&self) -> bool {
+        let alive = *self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        alive.is_some_and(|alive| alive.elapsed() > ANSWERS_WITHIN)
     }
 
     /// Records that writing fails since now; logged once.
@@ -92,6 +110,8 @@ pub(super) struct RecorderStatusReporter {
     last_status: Option<RecordingStatus>,
     /// When deliveries were last dropped because the disk was behind.
     behind: Option<UnixMs>,
+    /// Whether the disk hung at the last report.
+    was_hung: bool,
 }
 
 impl RecorderStatusReporter {
@@ -121,6 +141,19 @@ impl RecorderStatusReporter {
                 current.dropped_behind, current.folder
             )));
         }
+        let is_hung = status.is_hung();
+        if is_hung {
+            let limit = ANSWERS_WITHIN.as_secs();
+            let why = SanitizedText::new(&format!(
+                "recording waits: {} does not answer within {limit} s; check its disk or file system",
+                current.folder
+            ));
+            if !self.was_hung {
+                tracing::error!("{why}; everything else continues");
+            }
+            current.trouble = Some(why);
+        }
+        self.was_hung = is_hung;
         if self.last_status.as_ref() == Some(&current) {
             return None;
         }
@@ -176,6 +209,24 @@ mod tests {
         status.record_resume();
         let changed = next_status(10).unwrap();
         assert_eq!((changed.stopped, changed.trouble), (None, None));
+    }
+
+    #[test]
+    fn disk_that_does_not_answer_is_reported_until_it_does() {
+        let (status, mut reporter) =
+            (RecorderStatus::new(Path::new("/rec")), RecorderStatusReporter::default());
+        let mut next_status = |alive: Instant| {
+            *status.alive.lock().unwrap() = Some(alive);
+            reporter.changed_status(&status, UnixMs(0))
+        };
+        let now = Instant::now();
+        assert_eq!(next_status(now).unwrap().trouble, None);
+        let trouble = next_status(now - ANSWERS_WITHIN).unwrap().trouble.unwrap();
+        let expected =
+            "recording waits: /rec does not answer within 15 s; check its disk or file system";
+        assert_eq!(trouble, expected);
+        assert_eq!(next_status(now - ANSWERS_WITHIN), None, "it is said once");
+        assert_eq!(next_status(Instant::now()).unwrap().trouble, None);
     }
 
     #[test]

@@ -116,6 +116,7 @@ impl SegmentWriter {
     /// Handles messages until the end; `waiting` counts the queued ones.
     pub(super) fn run(&mut self, given: &Receiver<WriterMessage>, waiting: &Waiting) {
         loop {
+            self.record_alive();
             let left = BLOCK_TIME.saturating_sub(self.begun.elapsed());
             let wait = if self.growing.entries == 0 { BLOCK_TIME } else { left };
             // A block that waits for the preamble of its segment is checked again when it arrives or times out.
@@ -133,12 +134,19 @@ impl SegmentWriter {
 
     /// Handles the messages that are queued, and what is due now.
     pub(super) fn run_once(&mut self, given: &Receiver<WriterMessage>, waiting: &Waiting) {
+        self.record_alive();
         while let Ok(message) = given.try_recv() {
             self.handle_message(message, waiting);
             self.flush_due();
         }
         self.drop_closed_followers();
         self.flush_due();
+    }
+
+    fn record_alive(&self) {
+        if let Some(kept) = &self.kept {
+            kept.status.record_alive();
+        }
     }
 
     fn handle_message(&mut self, message: WriterMessage, waiting: &Waiting) {
