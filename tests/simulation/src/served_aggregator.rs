@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    thread,
     time::Duration,
 };
 
@@ -159,6 +160,15 @@ impl ServedAggregator {
         persisting.finish_persisting().await;
     }
 
+    /// The problems that its screens show.
+    #[cfg(test)]
+    pub(crate) async fn shown_trouble(&self) -> Vec<SanitizedText> {
+        match self.engine.ask_question(Question::Overview).await {
+            Ok(Answer::Overview(overview)) => overview.trouble.clone(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The findings as last published.
     pub(crate) async fn findings(&self) -> Arc<FindingList> {
         match self.engine.ask_question(Question::Findings).await {
@@ -216,7 +226,7 @@ impl Drop for ProcessLife {
     }
 }
 
-/// The disk as a process sees it: after its end, every operation fails.
+/// The disk as a process sees it: after its end, every operation fails, and one that hangs blocks its thread.
 #[derive(Clone, Debug)]
 struct ProcessDisk {
     disk: SimulatedDisk,
@@ -227,6 +237,16 @@ impl ProcessDisk {
     fn alive(&self) -> io::Result<&SimulatedDisk> {
         let is_alive = self.is_alive.load(Ordering::Relaxed);
         is_alive.then_some(&self.disk).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// Changes the disk, and returns once the operation does not hang any more.
+    fn change(&self, operation: impl FnOnce(&SimulatedDisk) -> io::Result<()>) -> io::Result<()> {
+        let done = operation(self.alive()?);
+        while self.disk.hung_for().is_some() {
+            self.alive()?;
+            thread::sleep(Duration::from_millis(1));
+        }
+        done
     }
 }
 
@@ -256,34 +276,34 @@ impl Disk for ProcessDisk {
     }
 
     fn write_file(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.alive()?.write_file(path, bytes)
+        self.change(|disk| disk.write_file(path, bytes))
     }
 
     fn create_file(&self, path: &Path) -> io::Result<()> {
-        self.alive()?.create_file(path)
+        self.change(|disk| disk.create_file(path))
     }
 
     fn append_file(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.alive()?.append_file(path, bytes)
+        self.change(|disk| disk.append_file(path, bytes))
     }
 
     fn truncate_file(&self, path: &Path, bytes: u64) -> io::Result<()> {
-        self.alive()?.truncate_file(path, bytes)
+        self.change(|disk| disk.truncate_file(path, bytes))
     }
 
     fn sync_file(&self, path: &Path) -> io::Result<()> {
-        self.alive()?.sync_file(path)
+        self.change(|disk| disk.sync_file(path))
     }
 
     fn rename_file(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.alive()?.rename_file(from, to)
+        self.change(|disk| disk.rename_file(from, to))
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.alive()?.remove_file(path)
+        self.change(|disk| disk.remove_file(path))
     }
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
-        self.alive()?.sync_folder(folder)
+        self.change(|disk| disk.sync_folder(folder))
     }
 }

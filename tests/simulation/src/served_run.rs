@@ -451,35 +451,4 @@ impl ServedRun {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Runs a pair for some seconds without faults.
-    async fn run_quiet_pair(seconds: u64) -> ServedRun {
-        let mut run = ServedRun::new(1, None).unwrap();
-        for second in 0..seconds {
-            run.step(second, false).await;
-        }
-        run
-    }
-
-    fn block_on<T>(work: impl Future<Output = T>) -> T {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        runtime.enable_all().start_paused(true).build().unwrap().block_on(work)
-    }
-
-    /// Two machines are often started by one command. What is known of the peer's alerts is dated by the engine's clock,
-    /// which says when an alert ended: here the wall clock is years ahead of it.
-    #[test]
-    fn two_that_start_in_one_millisecond_are_peers_by_the_clock_of_the_engine() {
-        block_on(async {
-            let run = run_quiet_pair(12).await;
-            for host in &run.hosts {
-                let ServedProcess::Running(process) = &host.process else { panic!("it runs") };
-                let asked_at = process.at_peers.borrow().asked_at;
-                let now = host.around.network.now();
-                assert!((BEGAN..=now).contains(&asked_at), "{asked_at:?} at {now:?}");
-            }
-        });
-    }
-}
+mod tests;

@@ -33,6 +33,10 @@ pub(crate) const PERIOD: Duration = Duration::from_secs(2);
 /// Deliveries that wait for the next tick: a tick brings a few.
 const INBOX: usize = 256;
 
+/// The time after which screens say that a disk hangs: of the recording, and of the store, which has a step every 5 s.
+const RECORDER_SHOWS_WITHIN: Duration = Duration::from_secs(20);
+const STORE_SHOWS_WITHIN: Duration = Duration::from_secs(25);
+
 /// What an aggregator runs on, and what it reaches.
 pub(crate) struct AggregatorSurroundings {
     pub(crate) disk: SimulatedDisk,
@@ -47,6 +51,7 @@ pub(crate) struct SimulatedAggregator {
     recorder: SimulatedRecorder,
     store: SimulatedStoreWriter,
     writer: PersistWriter,
+    disk: SimulatedDisk,
     clock: ClockFn,
     bug: Option<DeliberateBug>,
     manager: ScrapeManagerHandle,
@@ -144,6 +149,7 @@ impl SimulatedAggregator {
             recorder: simulated,
             store: steps,
             writer,
+            disk: disk.clone(),
             clock,
             bug,
             manager,
@@ -188,7 +194,10 @@ impl SimulatedAggregator {
         self.engine.run_tick((self.clock)() - late);
         let mut broken = self.site.tick(&mut self.engine, &self.inbox);
         broken.extend(self.store.write_step((self.clock)(), steps));
-        broken.extend(recording.write(&mut self.recorder, disk));
+        // The recorder's thread waits for an operation that has not returned.
+        if disk.hung_for().is_none() {
+            broken.extend(recording.write(&mut self.recorder, disk));
+        }
         self.recorder.step_engine(&self.engine, self.new_since, (self.clock)());
         broken
     }
@@ -223,10 +232,29 @@ impl SimulatedAggregator {
         self.manager.reload_plan(plan).await;
     }
 
-    /// Saves the state; whether findings and counters are on the disk.
+    /// Saves the state; whether findings and counters are on the disk. While an operation hangs nothing is written.
     pub(crate) fn save(&mut self, all: bool) -> bool {
         let Some(state) = self.engine.persisted_state() else { return false };
-        self.writer.write_changes(&state, all).findings.is_ok()
+        let is_hung = || self.disk.hung_for().is_some();
+        !is_hung() && self.writer.write_changes(&state, all).findings.is_ok() && !is_hung()
+    }
+
+    /// Checks that the screens say that the disk has not answered for so long; returns what does not hold.
+    pub(crate) fn check_hang_is_shown(&self, lasts: Duration) -> Option<String> {
+        let is_due = |within| lasts >= within;
+        let trouble = &self.overview().trouble;
+        if is_due(RECORDER_SHOWS_WITHIN)
+            && !trouble.iter().any(|it| it.starts_with("recording waits"))
+        {
+            return Some(format!(
+                "the disk hangs for {lasts:?}, and the overview says {trouble:?}"
+            ));
+        }
+        let store = self.store.shown_failure();
+        if is_due(STORE_SHOWS_WITHIN) && !store.contains("does not answer") {
+            return Some(format!("the disk hangs for {lasts:?}, and the store says {store:?}"));
+        }
+        None
     }
 
     /// Applies an action; whether it was accepted and is on the disk, so that the user gets an answer.

@@ -1,18 +1,22 @@
-//! A disk that loses with the power what was not synchronised, and fails when it is told to.
+//! A disk that loses with the power what was not synchronised, and fails or hangs when it is told to.
 //!
-//! Names and contents are separate, as in a file system: a name may survive whose content does not.
+//! Names and contents are separate, as in a file system: a name may survive whose content does not. An operation that hangs
+//! returns at once here, and what calls it does not run until the hang is over ([`SimulatedDisk::hung_for`]); if the process
+//! ends before, neither the operation nor anything after it has happened.
 
 use std::{
     collections::BTreeMap,
     fmt, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use gaunt_schema::{
     UnixMs,
     disk::{Disk, DiskFile},
 };
+use tokio::time::Instant;
 
 use crate::{deliberate_bug::DeliberateBug, seeded_random::SeededRandom};
 
@@ -28,16 +32,34 @@ pub(crate) struct SimulatedDisk(Arc<Mutex<DiskState>>);
 
 #[derive(Debug, Default)]
 struct DiskState {
-    /// The file of each name, now and after a loss of power.
-    names: BTreeMap<PathBuf, usize>,
-    safe_names: BTreeMap<PathBuf, usize>,
-    files: Vec<SimulatedFile>,
+    content: DiskContent,
     /// Operations until one fails, and how many fail from then on; all of them are as if the process ended there.
     fails_in: Option<(u64, u64)>,
     operations: u64,
     failed: u64,
+    /// Operations until one hangs, and for how long.
+    hangs_in: Option<(u64, Duration)>,
+    hang: Option<DiskHang>,
+    hangs: u64,
     locked: bool,
     bug: Option<DeliberateBug>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct DiskContent {
+    /// The file of each name, now and after a loss of power.
+    names: BTreeMap<PathBuf, usize>,
+    safe_names: BTreeMap<PathBuf, usize>,
+    files: Vec<SimulatedFile>,
+}
+
+/// An operation that has not returned yet.
+#[derive(Clone, Debug)]
+struct DiskHang {
+    since: Instant,
+    until: Instant,
+    /// What was there before it.
+    before: DiskContent,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -79,9 +101,36 @@ impl SimulatedDisk {
         self.state().fails_in = Some((operations, count));
     }
 
-    /// Ends all failures.
+    /// Makes an operation hang for so long, after `operations` others.
+    pub(crate) fn hang_in(&self, operations: u64, lasts: Duration) {
+        self.state().hangs_in = Some((operations, lasts));
+    }
+
+    /// For how long an operation has not returned; none if none hangs.
+    pub(crate) fn hung_for(&self) -> Option<Duration> {
+        let mut state = self.state();
+        let now = Instant::now();
+        state.hang = state.hang.take().filter(|hang| now < hang.until);
+        state.hang.as_ref().map(|hang| now - hang.since)
+    }
+
+    /// The number of operations that hung so far.
+    pub(crate) fn hang_count(&self) -> u64 {
+        self.state().hangs
+    }
+
+    /// The process ended: an operation that had not returned has not happened.
+    pub(crate) fn end_process(&self) {
+        let mut state = self.state();
+        if let Some(hang) = state.hang.take().filter(|hang| Instant::now() < hang.until) {
+            state.content = hang.before;
+        }
+    }
+
+    /// Ends all failures and hangs.
     pub(crate) fn repair(&self) {
-        self.state().fails_in = None;
+        let mut state = self.state();
+        (state.fails_in, state.hangs_in, state.hang) = (None, None, None);
     }
 
     /// Whether all operations fail from now on.
@@ -97,8 +146,10 @@ impl SimulatedDisk {
     /// The files of a folder, sorted, and their bytes.
     pub(crate) fn files_of(&self, folder: &str) -> (Vec<PathBuf>, u64) {
         let state = self.state();
-        let files = state.names.iter().filter(|(path, _)| path.parent() == Some(folder.as_ref()));
-        let bytes = files.clone().map(|(_, file)| state.files[*file].content.len() as u64).sum();
+        let files =
+            state.content.names.iter().filter(|(path, _)| path.parent() == Some(folder.as_ref()));
+        let bytes =
+            files.clone().map(|(_, file)| state.content.files[*file].content.len() as u64).sum();
         (files.map(|(path, _)| path.clone()).collect(), bytes)
     }
 
@@ -106,7 +157,7 @@ impl SimulatedDisk {
     pub(crate) fn content_of(&self, path: &Path) -> Vec<u8> {
         let mut state = self.state();
         let file = state.find_file(path);
-        file.map(|file| state.files[file].content.clone()).unwrap_or_default()
+        file.map(|file| state.content.files[file].content.clone()).unwrap_or_default()
     }
 
     /// Flips a bit of a file at rest; returns the place of its byte.
@@ -124,8 +175,8 @@ impl SimulatedDisk {
     pub(crate) fn replace_content(&self, path: &Path, content: Vec<u8>) {
         let mut state = self.state();
         let Ok(file) = state.find_file(path) else { return };
-        state.safe_names.insert(path.to_owned(), file);
-        state.files[file] = SimulatedFile { safe_content: Some(content.clone()), content };
+        state.content.safe_names.insert(path.to_owned(), file);
+        state.content.files[file] = SimulatedFile { safe_content: Some(content.clone()), content };
     }
 
     /// Loses the power: of what was not synchronised any part may survive.
@@ -134,9 +185,9 @@ impl SimulatedDisk {
         let state = &mut *state;
         // A journal keeps renames in order: all of them, or none since the last synchronisation.
         if random.once_in(2) {
-            state.names = state.safe_names.clone();
+            state.content.names = state.content.safe_names.clone();
         }
-        for file in &mut state.files {
+        for file in &mut state.content.files {
             if file.safe_content.as_ref() == Some(&file.content) {
                 continue;
             }
@@ -150,10 +201,10 @@ impl SimulatedDisk {
                 _ => continue,
             };
         }
-        for file in &mut state.files {
+        for file in &mut state.content.files {
             file.safe_content = Some(file.content.clone());
         }
-        state.safe_names = state.names.clone();
+        state.content.safe_names = state.content.names.clone();
     }
 }
 
@@ -161,6 +212,16 @@ impl DiskState {
     /// Counts an operation; an error if it fails. A failed one has no effect.
     fn begin_operation(&mut self) -> io::Result<()> {
         self.operations += 1;
+        match &mut self.hangs_in {
+            Some((0, lasts)) if self.hang.is_none() => {
+                let (since, before) = (Instant::now(), self.content.clone());
+                self.hang = Some(DiskHang { since, until: since + *lasts, before });
+                self.hangs_in = None;
+                self.hangs += 1;
+            }
+            Some((left, _)) => *left = left.saturating_sub(1),
+            None => {}
+        }
         match &mut self.fails_in {
             Some((0, count)) => {
                 if *count != ALL {
@@ -183,14 +244,14 @@ impl DiskState {
     }
 
     fn find_file(&mut self, path: &Path) -> io::Result<usize> {
-        self.names.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.content.names.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// A new file without content under this name.
     fn add_file(&mut self, path: &Path) -> usize {
-        self.files.push(SimulatedFile::default());
-        let file = self.files.len() - 1;
-        self.names.insert(path.to_owned(), file);
+        self.content.files.push(SimulatedFile::default());
+        let file = self.content.files.len() - 1;
+        self.content.names.insert(path.to_owned(), file);
         file
     }
 }
@@ -207,10 +268,10 @@ impl Disk for SimulatedDisk {
 
     fn list_files(&self, folder: &Path) -> io::Result<Vec<DiskFile>> {
         let state = self.state();
-        let files = state.names.iter().filter(|(path, _)| path.parent() == Some(folder));
+        let files = state.content.names.iter().filter(|(path, _)| path.parent() == Some(folder));
         let files = files.map(|(path, file)| DiskFile {
             path: path.clone(),
-            bytes: state.files[*file].content.len() as u64,
+            bytes: state.content.files[*file].content.len() as u64,
             modified: UnixMs(0),
         });
         Ok(files.collect())
@@ -219,7 +280,7 @@ impl Disk for SimulatedDisk {
     fn read_file(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         let mut state = self.state();
         let file = state.find_file(path)?;
-        let content = &state.files[file].content;
+        let content = &state.content.files[file].content;
         if content.len() as u64 > limit {
             return Err(io::Error::other("it is too large"));
         }
@@ -227,7 +288,7 @@ impl Disk for SimulatedDisk {
     }
 
     fn has_file(&self, path: &Path) -> bool {
-        self.state().names.contains_key(path)
+        self.state().content.names.contains_key(path)
     }
 
     fn write_file(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -236,14 +297,14 @@ impl Disk for SimulatedDisk {
         // A write that fails has written a part.
         let written = if result.is_ok() { bytes.len() } else { bytes.len() / 2 };
         let file = state.find_file(path).unwrap_or_else(|_| state.add_file(path));
-        state.files[file].content = bytes[..written].to_vec();
+        state.content.files[file].content = bytes[..written].to_vec();
         result
     }
 
     fn create_file(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
         state.begin_operation()?;
-        if state.names.contains_key(path) {
+        if state.content.names.contains_key(path) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         state.add_file(path);
@@ -259,7 +320,7 @@ impl Disk for SimulatedDisk {
         };
         let written = if result.is_ok() { whole } else { bytes.len() / 2 };
         let file = state.find_file(path)?;
-        state.files[file].content.extend_from_slice(&bytes[..written]);
+        state.content.files[file].content.extend_from_slice(&bytes[..written]);
         result
     }
 
@@ -267,7 +328,7 @@ impl Disk for SimulatedDisk {
         let mut state = self.state();
         state.begin_operation()?;
         let file = state.find_file(path)?;
-        state.files[file].content.truncate(bytes as usize);
+        state.content.files[file].content.truncate(bytes as usize);
         Ok(())
     }
 
@@ -278,7 +339,7 @@ impl Disk for SimulatedDisk {
         if state.bug == Some(DeliberateBug::NoFileSync) {
             return Ok(());
         }
-        let file = &mut state.files[file];
+        let file = &mut state.content.files[file];
         file.safe_content = Some(file.content.clone());
         Ok(())
     }
@@ -287,12 +348,12 @@ impl Disk for SimulatedDisk {
         let mut state = self.state();
         state.begin_operation()?;
         let file = state.find_file(from)?;
-        state.names.remove(from);
+        state.content.names.remove(from);
         if state.bug == Some(DeliberateBug::UnboundedFiles) {
             let left = from.with_extension(state.operations.to_string());
-            state.names.insert(left, file);
+            state.content.names.insert(left, file);
         }
-        state.names.insert(to.to_owned(), file);
+        state.content.names.insert(to.to_owned(), file);
         Ok(())
     }
 
@@ -300,7 +361,7 @@ impl Disk for SimulatedDisk {
         let mut state = self.state();
         state.begin_operation()?;
         state.find_file(path)?;
-        state.names.remove(path);
+        state.content.names.remove(path);
         Ok(())
     }
 
@@ -308,7 +369,7 @@ impl Disk for SimulatedDisk {
         let mut state = self.state();
         state.begin_operation()?;
         if state.bug != Some(DeliberateBug::NoFolderSync) {
-            state.safe_names = state.names.clone();
+            state.content.safe_names = state.content.names.clone();
         }
         Ok(())
     }
@@ -357,6 +418,24 @@ mod tests {
             disk.sync_folder(Path::new("")).unwrap();
         });
         assert!(content_unsafe.contains(&Vec::new()) && content_unsafe.len() > 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn operation_that_hangs_has_not_happened_if_the_process_ends() {
+        let (disk, path) = (SimulatedDisk::default(), PathBuf::from("state"));
+        for is_killed in [false, true] {
+            disk.write_file(&path, b"before").unwrap();
+            disk.hang_in(1, Duration::from_secs(9));
+            disk.sync_file(&path).unwrap();
+            assert_eq!(disk.hung_for(), None);
+            disk.write_file(&path, b"after").unwrap();
+            tokio::time::advance(Duration::from_secs(if is_killed { 8 } else { 9 })).await;
+            assert_eq!(disk.hung_for(), is_killed.then_some(Duration::from_secs(8)));
+            disk.end_process();
+            let left: &[u8] = if is_killed { b"before" } else { b"after" };
+            assert_eq!((disk.content_of(&path), disk.hung_for()), (left.to_vec(), None));
+        }
+        assert_eq!(disk.hang_count(), 2);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::{
     ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use gaunt_engine::state_store::StateStore;
@@ -30,10 +31,13 @@ const SAVE_EVERY: u64 = 5;
 const STATE_VERSION: Range<usize> = 8..12;
 const NEWER_VERSION: u32 = 2;
 
+/// The longest time for which an operation of the disk does not return, in seconds.
+const LONGEST_HANG: u64 = 60;
+
 /// The faults that a machine has in a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostFaults {
-    /// Operations of the disk fail, and the power is lost.
+    /// Operations of the disk fail or hang, and the power is lost.
     pub(crate) has_disk_faults: bool,
     /// Nodes have sources, formats and transports of their own, whose files are damaged, and settings are reloaded; else all
     /// nodes are in one list.
@@ -94,7 +98,11 @@ impl SimulatedHost {
     /// The number of faults so far.
     pub(crate) fn fault_count(&self) -> u64 {
         let AggregatorSurroundings { disk, store, .. } = &self.surroundings;
-        self.ends + disk.failure_count() + store.fault_count() + self.sources.fault_count()
+        self.ends
+            + disk.failure_count()
+            + disk.hang_count()
+            + store.fault_count()
+            + self.sources.fault_count()
     }
 
     /// Ends all faults of disk and store.
@@ -129,11 +137,16 @@ impl SimulatedHost {
             let count = [ALL, 1, 1, 3, 20][random.below(5) as usize];
             self.surroundings.disk.fail_in(random.below(12), count);
         }
+        if random.once_in(50) && self.faults.has_disk_faults {
+            let lasts = Duration::from_secs(random.below(LONGEST_HANG));
+            self.surroundings.disk.hang_in(random.below(12), lasts);
+        }
         if random.once_in(45) && self.aggregator.take().is_some() {
             let power = self.faults.has_disk_faults && random.once_in(2);
             return self.end(second, power, random);
         }
-        if random.once_in(40) && self.aggregator.is_some() {
+        let is_hung = self.surroundings.disk.hung_for().is_some();
+        if random.once_in(40) && self.aggregator.is_some() && !is_hung {
             // Somebody starts a second process by mistake.
             let disk = Arc::new(self.surroundings.disk.clone());
             if StateStore::open_on_disk(disk, Path::new(STATE)).is_ok() {
@@ -154,6 +167,7 @@ impl SimulatedHost {
         }
         self.invariants.note_start();
         let around = &self.surroundings;
+        around.disk.end_process();
         let plan = if self.faults.has_settings_faults {
             self.sources.draw_plan()
         } else {
@@ -163,6 +177,11 @@ impl SimulatedHost {
             SimulatedAggregator::start(around, &self.recording, plan, self.ahead_ms, peer)
         });
         match started {
+            Ok(_) if around.disk.hung_for().is_some() => {
+                // A start that hangs is ended by the service manager.
+                self.starts_at = second + 1;
+                Vec::new()
+            }
             Ok(aggregator) => {
                 // What a peer knows to have ended need not be there.
                 let broken = match peer {
@@ -206,6 +225,7 @@ impl SimulatedHost {
             broken.push(format!("{} of another version is changed", path.display()));
         }
         broken.extend(self.invariants.check(&aggregator, network, files));
+        broken.extend(disk.hung_for().and_then(|lasts| aggregator.check_hang_is_shown(lasts)));
         broken.extend(StoreModel::check_files(disk));
         broken.extend(store.take_broken());
         broken.extend(network.take_broken());
@@ -225,12 +245,15 @@ impl SimulatedHost {
         let disk = &self.surroundings.disk;
         self.ends += 1;
         self.steps.note_kill();
+        // What was not written because an operation hangs is lost, too.
+        let is_behind = power || disk.hung_for().is_some();
+        disk.end_process();
         if power {
             disk.cut_power(random);
         }
         disk.repair();
-        let mut broken = self.recording.check_read(disk, power);
-        if power {
+        let mut broken = self.recording.check_read(disk, is_behind);
+        if is_behind {
             self.recording.note_power_cut(disk);
         }
         if self.faults.has_disk_faults && random.once_in(4) {

@@ -215,6 +215,7 @@ impl RecordingModel {
             (std::mem::replace(&mut recorder.newest, newest.clone()), disk.failure_count());
         if let Some(done) = done.filter(|done| Some(done) != newest.as_ref())
             && failures == recorder.failures
+            && disk.hung_for().is_none()
             && segments.contains(&done)
         {
             self.complete.insert(done.clone(), block_count(disk, &done));

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
+    future::poll_fn,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
     time::Duration,
 };
 
@@ -12,7 +15,10 @@ use gaunt_store::{
     PendingOutcome, ReceivedRequest, StoreClient, StoreError, StoreLevel, StoreOptions, StoreStep,
     StoreWriter, WriteOutcome, decompress_request,
 };
-use tokio::{task::JoinSet, time::sleep};
+use tokio::{
+    task::JoinSet,
+    time::{interval, sleep},
+};
 
 use crate::{seeded_random::SeededRandom, simulated_disk::SimulatedDisk};
 
@@ -27,6 +33,9 @@ const SERIES: u32 = 5;
 
 /// The time after which a request without an answer has failed.
 const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Time between two looks at a disk that hangs.
+const LOOKS_EVERY: Duration = Duration::from_millis(500);
 
 /// Files of a backlog: requests of some minutes, and windows.
 const MAX_FILES: usize = 64;
@@ -206,8 +215,14 @@ impl SimulatedStoreWriter {
             Box::new(store.clone()),
         )?;
         let mut task = JoinSet::new();
-        task.spawn(work);
+        task.spawn(run_beside_hangs(work, disk.clone()));
         Ok(Self { writer, _task: task })
+    }
+
+    /// Why the store does not have all samples; empty if it has.
+    pub(crate) fn shown_failure(&self) -> String {
+        let failure = self.writer.watch_status().borrow().failure.clone();
+        failure.map_or_else(String::new, |why| why.to_string())
     }
 
     /// Hands over a step if one is due at `now`; returns what does not hold.
@@ -218,6 +233,16 @@ impl SimulatedStoreWriter {
         self.writer.send_step(step.encode());
         broken
     }
+}
+
+/// Runs what calls a disk, except while an operation of the disk has not returned.
+async fn run_beside_hangs(work: impl Future<Output = ()>, disk: SimulatedDisk) {
+    let (mut work, mut looks) = (pin!(work), interval(LOOKS_EVERY));
+    poll_fn(|context| {
+        while looks.poll_tick(context).is_ready() {}
+        if disk.hung_for().is_some() { Poll::Pending } else { work.as_mut().poll(context) }
+    })
+    .await;
 }
 
 fn fill_step(step: &mut StoreStep) {
