@@ -13,6 +13,7 @@ pub mod json_diff_fuzz;
 pub mod open_metrics;
 pub mod page_engine;
 pub mod page_to_answer;
+pub mod page_to_screen;
 pub mod repeat;
 pub mod segments;
 pub mod site_fuzz;
@@ -21,8 +22,8 @@ pub mod text_fuzz;
 /// A fuzz target: its name, which is that of its corpus too, and what it checks of an input.
 pub type FuzzCheck = (&'static str, fn(&[u8]));
 
-/// All targets that need no console.
-pub const CHECKS: [FuzzCheck; 13] = [
+/// All targets. That of the screens has the corpus of the answers.
+pub const CHECKS: [FuzzCheck; 14] = [
     ("text", text_fuzz::check_input),
     ("repeat", repeat::check_input),
     ("dialect", dialect_fuzz::check_input),
@@ -36,4 +37,5 @@ pub const CHECKS: [FuzzCheck; 13] = [
     ("frame", frame_fuzz::check_input),
     ("frame_session", frame_session::check_input),
     ("page_to_answer", page_to_answer::check_input),
+    ("page_to_screen", page_to_screen::check_input),
 ];

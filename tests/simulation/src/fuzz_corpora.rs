@@ -9,15 +9,17 @@ use crate::{counting_allocator::measure_work, seeded_random::SeededRandom};
 #[expect(unreachable_pub, reason = "the crate of the fuzz targets compiles the same files")]
 mod fuzz_checks;
 
-/// Random changes of each input; a page takes some milliseconds from decoding to its answers.
+/// Random changes of each input; a page takes some milliseconds from decoding to its answers, and more to all screens.
 const CHANGES: u64 = 200;
 const PAGE_CHANGES: u64 = 50;
+const SCREEN_CHANGES: u64 = 1;
 
 /// The most bytes that a check may allocate in all: a page is judged for some seconds, and its answers are written.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// The inputs of a corpus, by name.
 fn read_corpus(target: &str) -> Vec<(String, Vec<u8>)> {
+    let target = if target == "page_to_screen" { "page_to_answer" } else { target };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpora").join(target);
     let mut inputs: Vec<_> = fs::read_dir(&folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
@@ -55,7 +57,11 @@ fn change_input(input: &mut Vec<u8>, other: &[u8], random: &mut SeededRandom) {
 fn corpora_and_changes_of_them_break_no_fuzz_target() {
     for (target, check) in fuzz_checks::CHECKS {
         let corpus = read_corpus(target);
-        let changes = if target == "page_to_answer" { PAGE_CHANGES } else { CHANGES };
+        let changes = match target {
+            "page_to_answer" => PAGE_CHANGES,
+            "page_to_screen" => SCREEN_CHANGES,
+            _ => CHANGES,
+        };
         let mut worst = 0;
         for (number, (name, input)) in corpus.iter().enumerate() {
             let other = &corpus[(number + 1) % corpus.len()].1;
