@@ -372,20 +372,25 @@ mod tests {
             DeliberateBug::ForgetsState,
             DeliberateBug::IgnoresPeerActions,
         ];
-        for bug in in_pairs {
-            let is_found = |seed: &u64| {
-                !run_served_seed_with_bug(*seed, Some(bug)).report.violations.is_empty()
+        let mut missed = Vec::new();
+        for (bug, seeds, is_pair) in in_pairs
+            .map(|bug| (bug, 30, true))
+            .into_iter()
+            .chain(DeliberateBug::ALL.map(|bug| (bug, 1_000, false)))
+        {
+            let what = if is_pair { "pair" } else { "seed" };
+            let run = |seed| match is_pair {
+                true => run_served_seed_with_bug(seed, Some(bug)).report,
+                false => run_seed_with_bug(seed, Some(bug)),
             };
-            let seed = (0..30).find(is_found);
-            let seed = seed.unwrap_or_else(|| panic!("{bug:?} is not found by 30 pairs"));
-            println!("{bug:?} is found by pair {seed}");
+            match (0..seeds).map(run).find(|report| !report.violations.is_empty()) {
+                Some(SimulationReport { seed, violations, .. }) => {
+                    println!("{bug:?} is found by {what} {seed}: {}", violations[0]);
+                }
+                None => missed.push(format!("{bug:?} is not found by {seeds} {what}s")),
+            }
         }
-        for bug in DeliberateBug::ALL {
-            let found =
-                (0..1_000).find(|seed| !run_seed_with_bug(*seed, Some(bug)).violations.is_empty());
-            let seed = found.unwrap_or_else(|| panic!("{bug:?} is not found by 1,000 seeds"));
-            println!("{bug:?} is found by seed {seed}");
-        }
+        assert!(missed.is_empty(), "{}", missed.join("\n"));
     }
 
     #[test]
