@@ -170,16 +170,16 @@ async fn run_persist_loop(
             let outcome = taken_writer.write_changes(&state_to_write, is_flush);
             (taken_writer, outcome)
         });
-        let outcome = match timeout(ANSWERS_WITHIN, &mut writing).await {
+        let in_time = timeout(ANSWERS_WITHIN, &mut writing).await;
+        if in_time.is_err() {
+            let limit = ANSWERS_WITHIN.as_secs();
+            let why =
+                format!("{folder} does not answer within {limit} s; check its disk or file system");
+            report.note_failure("findings and counters", &why).await;
+        }
+        let outcome = match in_time {
             Ok(outcome) => outcome,
-            Err(_) => {
-                let limit = ANSWERS_WITHIN.as_secs();
-                let why = format!(
-                    "{folder} does not answer within {limit} s; check its disk or file system"
-                );
-                report.note_failure("findings and counters", &why).await;
-                writing.await
-            }
+            Err(_) => writing.await,
         };
         let Ok((returned, outcome)) = outcome else { return };
         writer = Some(returned);

@@ -382,7 +382,7 @@ mod tests {
             recorder.record_delivery(UnixMs(nth), &batch(UnixMs(nth)));
         }
         let (release, hung) = sync_channel::<()>(0);
-        let writing = thread::spawn(move || drop(hung.recv()));
+        let writing = thread::spawn(move || assert!(hung.recv().is_err()));
         recorder.end_thread(writing, Duration::from_millis(20));
         assert_eq!(status.dropped_entries(), 3 * WAITING as u64);
         drop(release);

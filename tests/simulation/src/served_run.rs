@@ -57,6 +57,9 @@ const OTHERS_ASK_EVERY: u64 = 2;
 /// One end of a process in so many is a stop, in which open requests are answered.
 const STOP_EVERY: u64 = 4;
 
+/// Some seeds have losses of power of the whole site, one in so many seconds.
+const SITE_POWER_EVERY: u64 = 50;
+
 /// The token of the pair.
 const TOKEN: &str = "a-token-of-a-simulated-pair";
 
@@ -100,6 +103,7 @@ struct ServedRun {
     /// For the other clients and for stops.
     others_random: SeededRandom,
     has_stops: bool,
+    has_site_power_cuts: bool,
     /// What opened and ended, for a violation.
     log: Vec<String>,
     kills: u64,
@@ -203,6 +207,7 @@ impl ServedRun {
             mistaken,
             others_random: SeededRandom::new(seed ^ 0x07_4e25),
             has_stops: seed % 2 == 1,
+            has_site_power_cuts: seed % 4 == 2,
             log: Vec::new(),
             kills: 0,
             violations: Vec::new(),
@@ -255,6 +260,7 @@ impl ServedRun {
         sleep(Duration::from_secs(1)).await;
         if is_faulty {
             self.draw_kill(second);
+            self.draw_site_power_cut(second);
             self.draw_partitions();
         }
         if self.bug == Some(DeliberateBug::IgnoresPeerActions) {
@@ -305,10 +311,24 @@ impl ServedRun {
         }
         let power = self.random.once_in(2);
         let stops = self.has_stops && self.others_random.once_in(STOP_EVERY);
-        let host = &mut self.hosts[which];
-        if stops && host.stop() {
+        if stops && self.hosts[which].stop() {
             return self.log.push(format!("{second} s: {} is stopped", NAMES[which]));
         }
+        self.kill(which, second, power);
+    }
+
+    /// The whole site loses its power: neither of the two can tell the other what it knows.
+    fn draw_site_power_cut(&mut self, second: u64) {
+        let is_due = self.has_site_power_cuts && self.others_random.once_in(SITE_POWER_EVERY);
+        for which in 0..self.hosts.len() {
+            if is_due && matches!(self.hosts[which].process, ServedProcess::Running(_)) {
+                self.kill(which, second, true);
+            }
+        }
+    }
+
+    fn kill(&mut self, which: usize, second: u64, power: bool) {
+        let host = &mut self.hosts[which];
         host.process = ServedProcess::Down(second + 1 + self.random.below(LONGEST_DOWN));
         host.around.place.end_program(power);
         if power {
