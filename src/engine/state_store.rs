@@ -131,6 +131,8 @@ pub struct StateStore {
     last: BTreeMap<StatePart, u32>,
     /// The parts whose file is one of another version.
     beside: BTreeSet<StatePart>,
+    /// The parts that were looked at: of the others another version may have a file.
+    seen: BTreeSet<StatePart>,
     disk: Arc<dyn Disk>,
     _lock: Box<dyn fmt::Debug + Send + Sync>,
 }
@@ -153,6 +155,7 @@ impl StateStore {
             folder: folder.to_path_buf(),
             last: BTreeMap::new(),
             beside: BTreeSet::new(),
+            seen: BTreeSet::new(),
             disk,
             _lock: lock,
         };
@@ -184,6 +187,7 @@ impl StateStore {
 
     /// Loads a part.
     pub fn load_part(&mut self, part: StatePart) -> Result<LoadedPart, StateStoreError> {
+        self.seen.insert(part);
         let path = self.own_path(part);
         let bytes = match self.disk.read_file(&path, (HEADER + MAX_SIZE) as u64) {
             Ok(bytes) => bytes,
@@ -246,6 +250,10 @@ impl StateStore {
         }
         if payload.len() > MAX_SIZE {
             return Err(StateStoreError::TooLarge { size: payload.len() });
+        }
+        if !self.seen.contains(&part) {
+            // Its file was not looked at, as that of a day far from the clock at the start.
+            self.load_part(part)?;
         }
         self.write_part_file(part, payload).map_err(|error| self.folder_error(error))?;
         self.last.insert(part, sum);

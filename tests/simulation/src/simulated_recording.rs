@@ -302,6 +302,8 @@ impl RecordingModel {
         let recording = match Recording::open_on_disk(Arc::new(disk.clone()), Path::new(FOLDER)) {
             Ok(recording) => recording,
             Err(RecordError::Empty(_)) if self.written.is_empty() || power => return broken,
+            // The open segment is safe from a kill only, and here it is the first one.
+            Err(RecordError::Damaged(_)) if power && self.complete.is_empty() => return broken,
             Err(error) => return vec![format!("the recording cannot be read: {error}")],
         };
         if !power && !self.is_damaged && !recording.damaged_segments().is_empty() {
