@@ -93,26 +93,7 @@ fn detect_collective_hang(
                 .context_if(await_idle)
                 .with_note(format!("limit: share of {} GPUs", ranks.known))])
     } else {
-        // One that comes and goes on a single node, such as a notebook, waits for its user.
-        let is_alone = group.nodes.len() < 2 && judge.gangs.of(group).has_paused();
-        if group.job.is_none()
-            || is_alone
-            || !hosts.have_sent
-            || hosts.serve
-            || hosts.wait
-            || !is_held(cluster, group, limits)
-        {
-            return None;
-        }
-        let idle = format_count(ranks.still, "GPU");
-        let verb = if ranks.still == 1 { "does" } else { "do" };
-        let what = format!("{idle} {verb} nothing, nothing is sent, and no host reads or writes");
-        PendingFinding::of(FindingKind::CollectiveHang, group.to_entity(), 1, true)
-            .with_hold_seconds(limits.pause_settle_seconds)
-            .with_summary(ranks.render_hang(group, &what), ranks.next_step())
-            .with_evidence([EvidenceRow::IdleGpus
-                .to_evidence(Some(ranks.still as f64), Some(least))
-                .with_note(format!("limit: share of {} GPUs", ranks.known))])
+        idle_hang(judge, cluster, group, &ranks, &hosts, least)?
     };
     let mut finding = finding
         .with_cost(ranks.known as f64, list_victims(cluster, group, &nodes))
@@ -123,6 +104,40 @@ fn detect_collective_hang(
         finding.cap_severity();
     }
     Some(finding)
+}
+
+/// Returns the finding that all ranks of a job do nothing, unless that is how it is used; it may wait for somebody.
+fn idle_hang(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    group: &JobGroup,
+    ranks: &RankActivity,
+    hosts: &SilentHosts,
+    least: f64,
+) -> Option<PendingFinding> {
+    let limits = &judge.limits;
+    // One that comes and goes on a single node, such as a notebook, waits for its user.
+    let is_alone = group.nodes.len() < 2 && judge.gangs.of(group).has_paused();
+    if group.job.is_none()
+        || is_alone
+        || !hosts.have_sent
+        || hosts.serve
+        || hosts.wait
+        || !is_held(cluster, group, limits)
+    {
+        return None;
+    }
+    let idle = format_count(ranks.still, "GPU");
+    let verb = if ranks.still == 1 { "does" } else { "do" };
+    let what = format!("{idle} {verb} nothing, nothing is sent, and no host reads or writes");
+    Some(
+        PendingFinding::of(FindingKind::CollectiveHang, group.to_entity(), 1, true)
+            .with_hold_seconds(limits.pause_settle_seconds)
+            .with_summary(ranks.render_hang(group, &what), ranks.next_step())
+            .with_evidence([EvidenceRow::IdleGpus
+                .to_evidence(Some(ranks.still as f64), Some(least))
+                .with_note(format!("limit: share of {} GPUs", ranks.known))]),
+    )
 }
 
 /// Whether processes still hold most GPUs of a job: its label may outlast it.

@@ -221,6 +221,9 @@ evidence_rows! {
     // Jobs.
     JobSlowdown: "job slowdown", Ratio, own(WORK).limit("slowed_ratio");
     UnexplainedLoss: "job slowdown without a cause", Ratio, own(WORK).limit("unexplained_ratio");
+    PauseSeconds: "seconds for which the job stands still", Seconds, own(WORK);
+    PauseShare: "share of the time in which the job stands still", Ratio,
+        own(WORK).limit("unexplained_ratio");
     Activity: "activity / baseline", Ratio, own(WORK).limit("hung_pace_ratio").below();
     BusyWaitingGpus: "GPUs busy-waiting in a collective", Count,
         own(&[gpu::UTILIZATION]).limit("hung_gpus_ratio");
@@ -244,7 +247,8 @@ evidence_rows! {
     TensorActivity: "tensor activity", Ratio, own(&[gpu::TENSOR_ACTIVE]);
     PeerActivity: "tensor activity / peer median", Ratio,
         own(&[gpu::TENSOR_ACTIVE]).limit("uneven_times");
-    LingeringGpu: "SM activity / job median", Ratio, own(&[gpu::SM_ACTIVE, gpu::TENSOR_ACTIVE]);
+    LingeringGpu: "SM activity for the same tensor activity / job median", Ratio,
+        own(&[gpu::SM_ACTIVE, gpu::TENSOR_ACTIVE]);
     DramActivity: "DRAM activity", Ratio, own(&[gpu::DRAM_ACTIVE]);
     MemoryActivity: "memory activity", Ratio,
         own(&[gpu::MEMORY_ACTIVITY]).limit("standstill_ratio").below();
