@@ -163,10 +163,10 @@ evidence_rows! {
     FormerLineRate: "line rate while active", BytesPerSecond, own(&[port::RATE]);
     PeerLineRate: "line rate of this port on most other nodes", BytesPerSecond, other(&[port::RATE]);
     LinkWidth: "link width", Count, own(&[port::LANES]);
-    LinkErrors: "symbol errors and receive errors per second", Count,
+    LinkErrors: "link errors per second", Count,
         own(&LINK_ERRORS).series_limit("errors_per_second");
-    LinkErrorCount: "symbol errors and receive errors, recent minutes", Count, own(&LINK_ERRORS);
-    SwitchLinkErrors: "symbol errors and receive errors per second (switch)", Count,
+    LinkErrorCount: "link errors, recent minutes", Count, own(&LINK_ERRORS);
+    SwitchLinkErrors: "link errors per second (switch)", Count,
         other(SWITCH_ERRORS).series_limit("errors_per_second");
     CorrectedBits: "FEC-corrected bits / baseline", Count,
         own(&[ethernet::CORRECTED_BITS]).limit("counter_times");

@@ -343,10 +343,9 @@ impl GpuAverages {
         self.usual_clock.usual_value()
     }
 
-    /// Returns the clock below which it does not work usually: the lowest one of its past, or the mean of a past that was
-    /// restored.
+    /// Returns the clock below which it does not work usually.
     pub(super) fn lowest_clock(&self) -> Option<f64> {
-        self.busy_clock.lowest_hertz().or_else(|| self.usual_clock())
+        self.busy_clock.lowest_hertz(self.usual_clock())
     }
 
     /// Counts its PCIe replays, and learns how many are usual unless it is frozen.
