@@ -266,6 +266,7 @@ impl JudgeState {
         let begins = gpu.allocation.observe_holder(at, named, gpu.allocated, frozen, &self.limits);
         if begins {
             gpu.averages.reset_baselines();
+            gpu.start.has_worked = false;
             gpu.idler = LevelEvidence::default();
             gpu.slower_clock = LevelEvidence::default();
             gpu.drift = ClockDrift::default();

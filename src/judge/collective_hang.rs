@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, GpuState, Severity, UnixMs};
+use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, GpuState, Severity};
 
 use super::{
     EvidenceRow, JudgeState, Thresholds,
@@ -100,7 +100,9 @@ fn detect_collective_hang(
         .with_evidence(ranks.collect_evidence(limits, is_profiled))
         .with_evidence(hosts.collect_evidence(limits));
     // Whether a job works at all is known once it has.
-    if in_start && judge.gangs.of(group).last_usual() == UnixMs::default() {
+    let has_worked =
+        |row: &u32| judge.gpus.get(*row as usize).is_some_and(|gpu| gpu.start.has_worked);
+    if in_start && !group.gpus.iter().any(has_worked) {
         finding.cap_severity();
     }
     Some(finding)

@@ -159,6 +159,7 @@ evidence_rows! {
     ActivePeerPorts: "other nodes with the same port active", Count, other(&[port::STATE]);
     InactivePorts: "inactive ports of the node", Count, own(&[port::STATE]);
     LinkDowned: "link-down events", Count, own(&[port::LINK_DOWNED]).fact();
+    LinkRecoveries: "link error recoveries", Count, own(&[port::LINK_ERROR_RECOVERY]).fact();
     LineRate: "line rate", BytesPerSecond, own(&[port::RATE]).below();
     FormerLineRate: "line rate while active", BytesPerSecond, own(&[port::RATE]);
     PeerLineRate: "line rate of this port on most other nodes", BytesPerSecond, other(&[port::RATE]);

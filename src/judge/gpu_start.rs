@@ -10,6 +10,8 @@ use super::moving_average::CompactTimestamp;
 pub(super) struct GpuStart {
     /// Nothing used its memory at the last sample.
     empty: bool,
+    /// Whether its job has worked on it.
+    pub(super) has_worked: bool,
     /// When something began to, unless it has worked since.
     began: CompactTimestamp,
 }
@@ -20,6 +22,7 @@ const START_SECONDS: f64 = 300.0;
 impl GpuStart {
     /// Records whether its memory is used, if that is known, and whether it works.
     pub(super) fn observe_memory(&mut self, at: UnixMs, used: Option<bool>, works: bool) {
+        self.has_worked |= works;
         let Some(used) = used else { return };
         if works || !used {
             self.began = CompactTimestamp::default();

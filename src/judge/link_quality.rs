@@ -13,7 +13,7 @@ use super::{
     link_averages::{LinkAverages, current_value},
     node_link_rates::FleetLinkRates,
     pending_finding::PendingFinding,
-    port_counters::BIT_ERRORS,
+    port_counters::LINK_ERRORS,
     port_down::jobs_on_node,
     port_trackers::is_port_active,
     rare_events::{LIMIT_NOTE, PeerEvents},
@@ -203,7 +203,7 @@ impl ActivePort<'_> {
     /// counter with errors of this link goes on, and FEC corrections that rose with them have not fallen again.
     fn is_unclear(&self) -> bool {
         let reading = |metric: MetricId| self.cluster.current_reading(metric, self.row);
-        if !BIT_ERRORS.iter().any(|it| reading(*it) == Some(AbsenceReason::Saturated.into())) {
+        if !LINK_ERRORS.iter().any(|it| reading(*it) == Some(AbsenceReason::Saturated.into())) {
             return false;
         }
         let limits = &self.judge.limits;
@@ -219,7 +219,7 @@ impl ActivePort<'_> {
         let counts = |metric: &MetricId| {
             self.cluster.current_value(*metric, self.row).is_some_and(|total| total > 0.0)
         };
-        let counted = BIT_ERRORS.iter().any(counts) && corrected.is_none_or(|_| fell);
+        let counted = LINK_ERRORS.iter().any(counts) && corrected.is_none_or(|_| fell);
         !(counted || (rose && fell))
     }
 
