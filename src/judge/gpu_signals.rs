@@ -242,6 +242,7 @@ impl GpuAverages {
         let [usual_utilization, usual_tensor, usual_power, usual_clock] = baselines;
         Self {
             power_floor: power_floor.into(),
+            busy_clock: BusyClock::of_restored(),
             usual_utilization,
             usual_tensor,
             usual_power,
