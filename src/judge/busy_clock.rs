@@ -7,11 +7,13 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct BusyClock {
     lowest: f32,
-    samples: u32,
+    samples: u16,
+    /// Whether the mean of an earlier past was restored: better than a few samples, which may be of a fault.
+    restored: bool,
 }
 
 /// Samples until the lowest clock is known.
-const LEARNED_SAMPLES: u32 = 10;
+const LEARNED_SAMPLES: u16 = 10;
 
 /// How far it moves towards a higher clock with each sample, to a slightly lower one, and to a far lower one.
 const RISE: f32 = 0.001;
@@ -22,6 +24,11 @@ const FALL: f32 = 0.02;
 const SLIGHTLY: f32 = 0.97;
 
 impl BusyClock {
+    /// Creates one of a past of which only the mean may be known.
+    pub(super) fn of_restored() -> Self {
+        Self { restored: true, ..Self::default() }
+    }
+
     /// Learns from a clock under load.
     pub(super) fn learn_clock(&mut self, clock: f32) {
         let is_lower = clock < self.lowest || self.samples == 0;
@@ -38,9 +45,14 @@ impl BusyClock {
         self.samples = self.samples.saturating_add(1);
     }
 
-    /// Returns the lowest usual clock, once it is known.
-    pub(super) fn lowest_hertz(self) -> Option<f64> {
-        (self.samples >= LEARNED_SAMPLES).then_some(f64::from(self.lowest))
+    /// Returns the lowest usual clock. Before it is known, that is the mean of its past, or the lowest that was seen by now.
+    pub(super) fn lowest_hertz(self, mean: Option<f64>) -> Option<f64> {
+        let lowest = f64::from(self.lowest);
+        match self.samples {
+            LEARNED_SAMPLES.. => Some(lowest),
+            1.. if !self.restored => mean.map(|mean| mean.min(lowest)),
+            _ => mean,
+        }
     }
 }
 
@@ -54,12 +66,21 @@ mod tests {
         for at in 0..60 {
             clock.learn_clock(if at % 3 == 0 { 1.55e9 } else { 2.5e9 });
         }
-        let lowest = clock.lowest_hertz().unwrap();
+        let lowest = clock.lowest_hertz(None).unwrap();
         assert!((1.5e9..1.6e9).contains(&lowest), "{lowest}");
         for _ in 0..4 {
             clock.learn_clock(1.2e9);
         }
-        assert!(clock.lowest_hertz().unwrap() > 1.45e9);
-        assert_eq!(BusyClock::default().lowest_hertz(), None);
+        assert!(clock.lowest_hertz(None).unwrap() > 1.45e9);
+        assert_eq!(BusyClock::default().lowest_hertz(None), None);
+        let mut new = BusyClock::default();
+        assert_eq!(new.lowest_hertz(Some(1.8e9)), Some(1.8e9));
+        new.learn_clock(1.5e9);
+        new.learn_clock(1.9e9);
+        assert!(new.lowest_hertz(Some(1.8e9)).unwrap() < 1.51e9);
+        assert_eq!(new.lowest_hertz(None), None);
+        let mut restored = BusyClock::of_restored();
+        restored.learn_clock(1.2e9);
+        assert_eq!(restored.lowest_hertz(Some(1.8e9)), Some(1.8e9));
     }
 }
