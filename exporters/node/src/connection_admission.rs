@@ -61,10 +61,10 @@ struct ConnectionActivity {
     idle_since: Instant,
     /// When the first byte of an incomplete request head arrived.
     head_since: Option<Instant>,
-    /// When the request arrived that is being answered.
+    /// When the newest request arrived that is being answered.
     answering_since: Option<Instant>,
-    /// Whether the whole response was handed to the connection.
-    written: bool,
+    /// The number of responses of which the connection has not everything yet: with HTTP/2 several at once.
+    open_responses: u32,
     /// Since when the client does not read pending data.
     blocked_since: Option<Instant>,
     /// Whether a request ever arrived.
@@ -146,7 +146,7 @@ impl ConnectionAdmission {
             idle_since: now,
             head_since: None,
             answering_since: None,
-            written: false,
+            open_responses: 0,
             blocked_since: None,
             has_requested: false,
             evicted: false,
@@ -250,12 +250,14 @@ impl ConnectionStatus {
         let mut activity = self.lock_activity();
         activity.head_since = None;
         activity.answering_since = Some(now);
-        (activity.written, activity.has_requested) = (false, true);
+        activity.open_responses += 1;
+        activity.has_requested = true;
     }
 
     /// Records that the end of the response was handed over.
     pub(crate) fn record_body_end(&self) {
-        self.lock_activity().written = true;
+        let mut activity = self.lock_activity();
+        activity.open_responses = activity.open_responses.saturating_sub(1);
     }
 
     /// Records received bytes.
@@ -280,7 +282,7 @@ impl ConnectionStatus {
     pub(crate) fn record_flush(&self, now: Instant) {
         let mut activity = self.lock_activity();
         activity.blocked_since = None;
-        if activity.written {
+        if activity.open_responses == 0 && activity.answering_since.is_some() {
             activity.mark_idle(now);
         }
     }
@@ -295,7 +297,7 @@ impl ConnectionActivity {
     fn mark_idle(&mut self, now: Instant) {
         self.idle_since = now;
         (self.answering_since, self.blocked_since) = (None, None);
-        self.written = false;
+        self.open_responses = 0;
     }
 }
 
@@ -407,6 +409,24 @@ mod tests {
         assert_eq!(left(now), (30, ConnectionTimeout::Idle));
         shared.record_read(now);
         assert_eq!(left(now), (5, ConnectionTimeout::Head), "the next head, from its first byte");
+    }
+
+    #[test]
+    fn connection_is_idle_after_the_last_of_its_responses() {
+        let now = Instant::now();
+        let permit =
+            ConnectionAdmission::new(LIMITS).admit_connection(peer_address(1), now).unwrap();
+        let shared = permit.connection_status();
+        shared.record_request(now);
+        shared.record_request(now + SECOND);
+        shared.record_body_end();
+        shared.record_flush(now + SECOND);
+        assert!(!shared.is_idle(), "the other response is open");
+        let deadline = Some((now + SECOND + Duration::from_mins(1), ConnectionTimeout::Write));
+        assert_eq!(shared.next_deadline(), deadline, "of the newest request");
+        shared.record_body_end();
+        shared.record_flush(now + 2 * SECOND);
+        assert!(shared.is_idle());
     }
 
     #[test]

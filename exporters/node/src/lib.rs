@@ -36,7 +36,7 @@ pub mod watchdog;
 pub mod web_access;
 
 pub use metrics_page::MetricsPage;
-pub use node_arguments::{NodeArguments, NodeCommand, NodeDoctorArguments};
+pub use node_arguments::{NodeArguments, NodeCommand, NodeDoctorArguments, NodeDoctorFormat};
 pub use node_sampler::NodeSampler;
 pub use nvml::nvml_worker;
 pub use reading_source::{ReadingSource, UnknownSource};

@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context;
 use clap::{CommandFactory as _, Parser};
 use gaunt_node::{
-    NodeArguments, NodeCommand, NodeSampler, ReadingSource,
+    NodeArguments, NodeCommand, NodeDoctorFormat, NodeSampler, ReadingSource,
     exporter_service::{self, ExporterPlan},
     exporter_settings, node_doctor, nvml_worker,
     watchdog::Watchdog,
@@ -90,7 +90,7 @@ fn run_command(command: &NodeCommand, arguments: &NodeArguments) -> anyhow::Resu
             let plan = exporter_settings::build_plan(arguments)?;
             let mut checks = node_doctor::run_checks(&plan.sampler, plan.listen);
             checks.push(node_doctor::check_web_config(plan.web_config.as_deref()));
-            if options.json {
+            if options.format == NodeDoctorFormat::Json {
                 serde_json::to_writer_pretty(&mut page, &checks)?;
                 page.push(b'\n');
             } else {

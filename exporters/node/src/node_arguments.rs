@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::{
@@ -86,7 +86,16 @@ pub enum NodeCommand {
 /// Options of `doctor`.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct NodeDoctorArguments {
-    /// Print one JSON array of checks
-    #[arg(long)]
-    pub json: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = NodeDoctorFormat::Text)]
+    pub format: NodeDoctorFormat,
+}
+
+/// Output format of `doctor`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NodeDoctorFormat {
+    /// A line for each check.
+    Text,
+    /// One JSON array of checks.
+    Json,
 }

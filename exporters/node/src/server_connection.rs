@@ -1,5 +1,5 @@
 //! One HTTP connection with its deadlines: each step must complete in time, and a client that closed its sending side
-//! still receives its response.
+//! still receives its response. Over TLS the client may choose HTTP/2.
 
 use std::{
     error::Error,
@@ -14,10 +14,11 @@ use hyper::{
     Request, Response,
     body::{Body, Frame, Incoming, SizeHint},
     header::{CONNECTION, HeaderValue},
-    server::conn::http1,
+    rt::bounds::Http2ServerConnExec,
+    server::conn::{http1, http2},
     service::{HttpService, Service, service_fn},
 };
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf, copy, sink},
     time::{Instant, sleep_until, timeout},
@@ -25,7 +26,7 @@ use tokio::{
 
 use crate::{
     connection_admission::{ConnectionPermit, ConnectionStatus},
-    server_stream::ServerStream,
+    server_stream::{ServerStream, is_http2},
 };
 
 /// The buffer of one connection in bytes, which also bounds a request's head. Prometheus sends about 300.
@@ -35,8 +36,14 @@ const BUFFER: usize = 16 << 10;
 const LINGER: Duration = Duration::from_secs(1);
 const MAX_UNREAD: u64 = 1 << 20;
 
+/// Concurrent requests of one HTTP/2 connection; further ones wait at the client.
+const MAX_STREAMS: u32 = 8;
+
+/// What one HTTP/2 connection may send ahead, in bytes: of all request bodies together, and of responses.
+const WINDOW: u32 = 256 << 10;
+
 /// Answers the requests of one connection until it ends, times out or is evicted. After `stop` it finishes the current
-/// response.
+/// responses.
 pub async fn serve_connection<S, B>(
     stream: ServerStream,
     permit: ConnectionPermit,
@@ -44,8 +51,10 @@ pub async fn serve_connection<S, B>(
     stop: impl Future<Output = ()>,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>>,
+    S::Future: Send + 'static,
     S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: Body + Unpin + 'static,
+    B: Body + Unpin + Send + 'static,
+    B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let shared = Arc::clone(permit.connection_status());
@@ -61,37 +70,91 @@ pub async fn serve_connection<S, B>(
             Ok::<_, S::Error>(response)
         }
     });
-    let io = TokioIo::new(WatchedStream { stream, shared: Arc::clone(&shared) });
-    let connection = http1::Builder::new()
+    let is_http2 = is_http2(&stream);
+    let io = TokioIo::new(WatchedStream { stream, shared: Arc::clone(&shared), is_http2 });
+    if is_http2 {
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .max_concurrent_streams(MAX_STREAMS)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .max_send_buf_size(WINDOW as usize)
+            .max_header_list_size(BUFFER as u32)
+            .serve_connection(io, answers);
+        let mut connection = pin!(connection);
+        if drive_connection(connection.as_mut(), &shared, stop).await == ConnectionEnd::ByServer {
+            // The client learns which of its requests were not read, and sends them again.
+            connection.as_mut().begin_shutdown();
+            let _ended = timeout(LINGER, connection).await;
+        }
+        return;
+    }
+    let mut connection = http1::Builder::new()
         .header_read_timeout(None)
         .half_close(true)
         .max_buf_size(BUFFER)
         .serve_connection(io, answers);
-    tokio::select! {
-        () = shared.wait_for_eviction() => tracing::debug!("idle connection evicted for a new one"),
-        () = drive_connection(connection, &shared, stop) => {}
+    let end = drive_connection(Pin::new(&mut connection), &shared, stop).await;
+    if end == ConnectionEnd::Finished {
+        shared.record_linger(Instant::now());
+        drain_input(connection.into_parts().io.into_inner().stream).await;
     }
 }
 
-/// Drives a connection to its end.
-async fn drive_connection<S>(
-    mut connection: http1::Connection<TokioIo<WatchedStream>, S>,
-    shared: &ConnectionStatus,
-    stop: impl Future<Output = ()>,
-) where
+/// Why a connection is no longer driven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ConnectionEnd {
+    /// The client closed it, broke it, or has its last response.
+    Finished,
+    /// It timed out, was evicted, or was idle at the stop of the server.
+    ByServer,
+}
+
+/// A connection of either version of HTTP.
+trait HttpConnection: Future<Output = hyper::Result<()>> {
+    /// Lets open responses finish and accepts no further request.
+    fn begin_shutdown(self: Pin<&mut Self>);
+}
+
+impl<S> HttpConnection for http1::Connection<TokioIo<WatchedStream>, S>
+where
     S: HttpService<Incoming>,
     S::Error: Into<Box<dyn Error + Send + Sync>>,
     S::ResBody: 'static,
     <S::ResBody as Body>::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    fn begin_shutdown(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<S> HttpConnection for http2::Connection<TokioIo<WatchedStream>, S, TokioExecutor>
+where
+    S: HttpService<Incoming>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::ResBody: 'static,
+    <S::ResBody as Body>::Error: Into<Box<dyn Error + Send + Sync>>,
+    TokioExecutor: Http2ServerConnExec<S::Future, S::ResBody>,
+{
+    fn begin_shutdown(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+/// Drives a connection to its end.
+async fn drive_connection<C: HttpConnection>(
+    mut connection: Pin<&mut C>,
+    shared: &ConnectionStatus,
+    stop: impl Future<Output = ()>,
+) -> ConnectionEnd {
     let mut stop = pin!(stop);
+    let mut evicted = pin!(shared.wait_for_eviction());
     let mut stopping = false;
     loop {
         let deadline = shared.next_deadline();
         let time = deadline.map(|(time, _)| time);
         // Activity of the connection moves its deadline, which is then checked again.
         let finished = std::future::poll_fn(|context| {
-            let result = Pin::new(&mut connection).poll(context);
+            let result = connection.as_mut().poll(context);
             match result {
                 Poll::Ready(result) => Poll::Ready(Some(result)),
                 Poll::Pending if shared.next_deadline() != deadline => Poll::Ready(None),
@@ -100,30 +163,32 @@ async fn drive_connection<S>(
         });
         tokio::select! {
             biased;
+            () = &mut evicted => {
+                tracing::debug!("idle connection evicted for a new one");
+                return ConnectionEnd::ByServer;
+            }
             ended = finished => match ended {
                 None => {}
                 Some(ended) => {
                     if let Err(error) = ended {
                         tracing::debug!(%error, "connection ended with an error");
                     }
-                    break;
+                    return ConnectionEnd::Finished;
                 }
             },
             () = &mut stop, if !stopping => {
                 if shared.is_idle() {
-                    return;
+                    return ConnectionEnd::ByServer;
                 }
                 stopping = true;
-                Pin::new(&mut connection).graceful_shutdown();
+                connection.as_mut().begin_shutdown();
             }
             () = wait_for_deadline(time) => {
                 tracing::debug!(what = ?deadline.map(|(_, late)| late), "connection timed out");
-                return;
+                return ConnectionEnd::ByServer;
             }
         }
     }
-    shared.record_linger(Instant::now());
-    drain_input(connection.into_parts().io.into_inner().stream).await;
 }
 
 /// Waits for a deadline; for ever without one.
@@ -181,6 +246,8 @@ impl<B: Body + Unpin> Body for TrackedBody<B> {
 struct WatchedStream {
     stream: ServerStream,
     shared: Arc<ConnectionStatus>,
+    /// Whether received bytes may be more than requests: HTTP/2 has frames about the connection itself.
+    is_http2: bool,
 }
 
 impl AsyncRead for WatchedStream {
@@ -191,7 +258,7 @@ impl AsyncRead for WatchedStream {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        if buffer.filled().len() > before {
+        if buffer.filled().len() > before && !self.is_http2 {
             self.shared.record_read(Instant::now());
         }
         Poll::Ready(Ok(()))

@@ -26,13 +26,25 @@ pub type ConnectionStream = Either<TcpStream, Box<dyn NetworkStream>>;
 /// The stream of a connection, without or with TLS.
 pub type ServerStream = Either<ConnectionStream, Box<TlsStream<ConnectionStream>>>;
 
+/// The name of HTTP/2 in ALPN (RFC 9113).
+pub(crate) const HTTP2: &[u8] = b"h2";
+
+/// Whether client and server agreed on HTTP/2.
+pub(crate) fn is_http2(stream: &ServerStream) -> bool {
+    matches!(stream, Either::Right(tls) if tls.get_ref().1.alpn_protocol() == Some(HTTP2))
+}
+
 /// Makes the handshake if TLS is enabled. None if it fails, times out, or the connection is evicted for another one.
 pub async fn open_stream(
     stream: ConnectionStream,
     tls: Option<Arc<ServerConfig>>,
     permit: &ConnectionPermit,
 ) -> Option<ServerStream> {
-    let Some(tls) = tls else { return Some(Either::Left(stream)) };
+    let Some(mut tls) = tls else { return Some(Either::Left(stream)) };
+    if permit.is_reserve() {
+        // A reserve connection ends after one response, and tells so as HTTP/1.1 does.
+        Arc::make_mut(&mut tls).alpn_protocols.retain(|protocol| protocol != HTTP2);
+    }
     let handshake = timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream));
     tokio::select! {
         () = permit.connection_status().wait_for_eviction() => None,

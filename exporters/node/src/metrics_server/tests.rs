@@ -3,13 +3,18 @@
 use std::{fs, path::Path, process::Command};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::{Version, client::conn::http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{CertificateParams, KeyPair};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
+    task::JoinHandle,
 };
 use tokio_rustls::{
     TlsConnector,
+    client::TlsStream,
     rustls::{
         ClientConfig, RootCertStore,
         crypto::ring,
@@ -23,6 +28,7 @@ use super::*;
 struct SecureServer {
     folder: tempfile::TempDir,
     address: SocketAddr,
+    serving: JoinHandle<()>,
     /// Keeps what is served.
     _senders: SenderSet,
 }
@@ -60,16 +66,29 @@ impl SecureServer {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(serve_pages(listener, served));
-        Self { folder, address, _senders: senders }
+        let serving = tokio::spawn(serve_pages(listener, served));
+        Self { folder, address, serving, _senders: senders }
+    }
+
+    async fn connect(&self, config: ClientConfig) -> io::Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(self.address).await?;
+        let name = ServerName::try_from("localhost").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await
+    }
+
+    /// A connection of a client that offers HTTP/2 too, and whether it was chosen.
+    async fn connect_http2(&self) -> (TlsStream<TcpStream>, bool) {
+        let mut config = client_config(self.folder.path(), false);
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let stream = self.connect(config).await.unwrap();
+        let is_chosen = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        (stream, is_chosen)
     }
 
     /// The answer to a request with these header lines, or the error.
     async fn send_request(&self, headers: &str, with_certificate: bool) -> io::Result<String> {
         let config = client_config(self.folder.path(), with_certificate);
-        let stream = TcpStream::connect(self.address).await?;
-        let name = ServerName::try_from("localhost").unwrap();
-        let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        let mut stream = self.connect(config).await?;
         let request = format!(
             "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n"
         );
@@ -158,4 +177,42 @@ async fn tls_has_no_old_versions_and_no_weak_suites() {
         let is_connected = text.contains("CONNECTION ESTABLISHED");
         assert_eq!(is_connected, is_accepted, "{arguments:?}: {text}");
     }
+}
+
+#[tokio::test]
+async fn http2_answers_many_requests_of_one_connection_and_ends_with_a_notice() {
+    let server = SecureServer::start_server("").await;
+    let (stream, is_chosen) = server.connect_http2().await;
+    assert!(is_chosen);
+    let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (sender, connection) = handshake.await.unwrap();
+    let connection = tokio::spawn(connection);
+    let send = |uri: &'static str, header: String| {
+        let mut sender = sender.clone();
+        let request = Request::get(uri).header("x-header", header).body(Empty::<Bytes>::new());
+        async move {
+            sender.ready().await.unwrap();
+            let response = sender.send_request(request.unwrap()).await.unwrap();
+            assert_eq!(response.version(), Version::HTTP_2);
+            let status = response.status();
+            (status, response.into_body().collect().await.unwrap().to_bytes())
+        }
+    };
+    let (status, _) = send("https://evil.example/healthz", String::new()).await;
+    assert_eq!(status, StatusCode::MISDIRECTED_REQUEST);
+    // The client knows the server's limits now, and asks for more than it answers at once.
+    let answers: Vec<_> =
+        (0..40).map(|_| tokio::spawn(send("https://localhost/healthz", String::new()))).collect();
+    for answer in answers {
+        assert_eq!(answer.await.unwrap(), (StatusCode::OK, Bytes::from_static(b"ok\n")));
+    }
+    let (status, _) = send("https://localhost/healthz", "x".repeat(20 << 10)).await;
+    assert_eq!(status, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    // The client that holds it is told that it ends, which no error of the connection does.
+    server.serving.abort();
+    connection.await.unwrap().unwrap();
+
+    let server = SecureServer::start_server("http_server_config:\n  http2: false\n").await;
+    let (_, is_chosen) = server.connect_http2().await;
+    assert!(!is_chosen, "switched off");
 }

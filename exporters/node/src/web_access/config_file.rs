@@ -97,7 +97,7 @@ pub(super) struct ConfigFile {
     pub(super) path: PathBuf,
     /// TLS, if the section is in use.
     pub(super) tls: Option<TlsSettings>,
-    /// Whether clients may ask for HTTP/2. It decides which cipher suites are required.
+    /// Whether clients may choose HTTP/2, with TLS. It decides which cipher suites are required.
     pub(super) http2: bool,
     /// Headers of each response.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,

@@ -18,6 +18,8 @@ use tokio_rustls::rustls::{
     version::{TLS12, TLS13},
 };
 
+use crate::server_stream::HTTP2;
+
 use super::{
     certificate_fields::{read_alternative_names, read_expiry},
     config_error::WebConfigError,
@@ -80,7 +82,8 @@ pub(super) fn build_tls(file: &ConfigFile) -> Result<Option<ServerTls>, WebConfi
         failed("cert", "certificate and key are invalid or do not belong together; check both")
     })?;
     config.ignore_client_order = tls.prefer_server_cipher_suites.unwrap_or(true);
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let protocols: &[&[u8]] = if file.http2 { &[HTTP2, b"http/1.1"] } else { &[b"http/1.1"] };
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(Some(ServerTls { config: Arc::new(config), expiry }))
 }
 
