@@ -1,10 +1,15 @@
 //! Joined answer: the answers of several clusters to one question as one, with totals added.
 
-use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
+use std::{
+    cmp::{Ordering, Reverse},
+    collections::BTreeMap,
+    sync::Arc,
+};
 
 use gaunt_api::{
     AlertList, Answer, AnswerCells, AnswerColumn, AnswerTable, FabricMatrix, Filter, Finding,
-    FindingList, GpuTime, NodeLine, NodeList, Overview, Question, Refusal, TargetList, UsageReport,
+    FindingGroup, FindingList, GpuTime, NodeLine, NodeList, Overview, Question, Refusal,
+    TargetList, UsageReport,
 };
 use gaunt_schema::{GpuState, SanitizedText, natural_order};
 
@@ -116,9 +121,7 @@ fn join_overviews(names: &[SanitizedText], overviews: impl Iterator<Item = Overv
     let order = |state: GpuState| GpuState::ALL.iter().position(|known| *known == state);
     joined.states.sort_by_key(|count| order(count.state));
     joined.findings = sort_findings(joined.findings);
-    joined.groups.sort_by(|left, right| {
-        right.severity.cmp(&left.severity).then(right.lost_gpus.total_cmp(&left.lost_gpus))
-    });
+    sort_groups(&mut joined.groups);
     joined.changes.sort_by_key(|change| change.at);
     joined.worst.sort_by(compare_nodes);
     joined.worst.truncate(MAX_LINES);
@@ -165,13 +168,19 @@ fn join_nodes(mut left: NodeList, right: NodeList) -> NodeList {
     left
 }
 
+/// The order of one cluster: by tenths of a GPU, so that noise moves no row; among equals what has a finding comes first.
 fn compare_nodes(left: &NodeLine, right: &NodeLine) -> Ordering {
-    right.lost_gpus.total_cmp(&left.lost_gpus).then_with(|| natural_order(&left.node, &right.node))
+    let key = |node: &NodeLine| {
+        let lost = Reverse((node.lost_gpus * 10.0) as u64);
+        (lost, node.finding.is_none(), Reverse(node.state))
+    };
+    key(left).cmp(&key(right)).then_with(|| natural_order(&left.node, &right.node))
 }
 
 fn join_findings(mut left: FindingList, right: FindingList) -> FindingList {
     left.findings.extend(right.findings);
     left.groups.extend(right.groups);
+    sort_groups(&mut left.groups);
     left.contexts.extend(right.contexts);
     left.at = left.at.max(right.at);
     left.total += right.total;
@@ -179,13 +188,27 @@ fn join_findings(mut left: FindingList, right: FindingList) -> FindingList {
     left
 }
 
-/// Open findings worst first, closed ones newest first.
+/// Open findings worst first, closed ones newest first, each in the order of one cluster.
 fn sort_findings(mut findings: Vec<Finding>) -> Vec<Finding> {
-    findings.sort_by(|left, right| match (left.life.closed, right.life.closed) {
-        (Some(left), Some(right)) => right.cmp(&left),
-        _ => right.severity.cmp(&left.severity).then(right.lost_gpus.total_cmp(&left.lost_gpus)),
+    findings.sort_by(|left, right| {
+        let order = match (left.life.closed, right.life.closed) {
+            (Some(left), Some(right)) => right.cmp(&left),
+            _ => {
+                let cost = right.listed_cost().total_cmp(&left.listed_cost());
+                right.severity.cmp(&left.severity).then(cost)
+            }
+        };
+        order.then_with(|| natural_order(&left.id, &right.id))
     });
     findings
+}
+
+fn sort_groups(groups: &mut [FindingGroup]) {
+    groups.sort_by(|left, right| {
+        let cost = right.listed_cost().total_cmp(&left.listed_cost());
+        let order = right.severity.cmp(&left.severity).then(cost);
+        order.then_with(|| natural_order(&left.id, &right.id))
+    });
 }
 
 fn join_targets(mut left: TargetList, right: TargetList) -> TargetList {
@@ -370,5 +393,49 @@ fn compare_cells(
         (Some(_), None) => Ordering::Less,
         (None, Some(_)) => Ordering::Greater,
         (None, None) => Ordering::Equal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_api::NodeState;
+    use gaunt_schema::{Entity, FindingKind, Severity};
+
+    use super::*;
+
+    fn node_finding(node: &str, listed: f64, lost: f64) -> Finding {
+        let entity = Entity::new_node(&node.into());
+        let mut finding = Finding::new(FindingKind::HostBound, Severity::Warning, entity);
+        finding.set_lost_gpus(lost);
+        finding.listed_lost_gpus = Some(listed);
+        finding
+    }
+
+    /// Two clusters answer at different times, so that the costs of their findings vary independently.
+    #[test]
+    fn rows_of_about_equal_cost_keep_their_places_among_clusters() {
+        for (one, other) in [(10.0, 9.9), (9.2, 10.8), (8.0, 11.9), (11.0, 8.0)] {
+            let overview = |node: &str, listed, lost| Overview {
+                findings: vec![node_finding(node, listed, lost)],
+                worst: vec![NodeLine {
+                    node: node.into(),
+                    state: NodeState::Live,
+                    lost_gpus: 8.0 + lost / 1_000.0,
+                    ..NodeLine::default()
+                }],
+                ..Overview::default()
+            };
+            let overviews = [overview("a/gpu001", 10.0, one), overview("b/gpu001", 9.9, other)];
+            let names = ["a".into(), "b".into()];
+            let joined = join_overviews(&names, overviews.into_iter());
+            let order = joined.findings.iter().map(|finding| finding.id.as_str());
+            assert_eq!(order.collect::<Vec<_>>(), ["host_bound/a/gpu001", "host_bound/b/gpu001"]);
+            let order = joined.worst.iter().map(|node| node.node.as_str());
+            assert_eq!(order.collect::<Vec<_>>(), ["a/gpu001", "b/gpu001"], "{one} {other}");
+        }
+        // An aggregator of an older version states no cost for lists.
+        let older = Finding { listed_lost_gpus: None, ..node_finding("c/gpu001", 0.0, 12.0) };
+        let sorted = sort_findings(vec![node_finding("a/gpu001", 10.0, 9.0), older]);
+        assert_eq!(sorted[0].id, "host_bound/c/gpu001");
     }
 }

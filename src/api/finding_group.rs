@@ -31,6 +31,9 @@ pub struct FindingGroup {
     pub confidence: f64,
     /// Lost GPUs attributed to them.
     pub lost_gpus: f64,
+    /// The lost GPUs by which lists are sorted: the sum of those of the findings. Absent in groups of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listed_lost_gpus: Option<f64>,
     /// Number of acknowledged findings.
     pub acknowledged: u32,
     /// Type of the faulty entities, if it is the same for all.
@@ -76,11 +79,11 @@ impl FindingLine<'_> {
         }
     }
 
-    /// Lost GPUs attributed to it.
-    pub const fn lost_gpus(&self) -> f64 {
+    /// Lost GPUs by which it is listed.
+    fn listed_cost(&self) -> f64 {
         match self {
-            Self::Single(finding) => finding.lost_gpus,
-            Self::Group(group) => group.lost_gpus,
+            Self::Single(finding) => finding.listed_cost(),
+            Self::Group(group) => group.listed_cost(),
         }
     }
 
@@ -125,10 +128,15 @@ impl FindingGroup {
             groups.extend(parts.filter_map(|(user, members)| Self::of(user.as_ref(), members)));
         }
         groups.sort_by(|a: &Self, b| {
-            compare_urgency((a.severity, a.lost_gpus), (b.severity, b.lost_gpus))
+            compare_urgency((a.severity, a.listed_cost()), (b.severity, b.listed_cost()))
                 .then_with(|| natural_order(&a.id, &b.id))
         });
         groups
+    }
+
+    /// The lost GPUs by which lists are sorted.
+    pub fn listed_cost(&self) -> f64 {
+        self.listed_lost_gpus.unwrap_or(self.lost_gpus)
     }
 
     fn of(user: Option<&SanitizedText>, members: &[&(&Finding, JobOwner)]) -> Option<Self> {
@@ -145,6 +153,7 @@ impl FindingGroup {
             since: findings().map(|finding| finding.since).min()?,
             confidence: findings().map(|finding| finding.confidence).fold(1.0, f64::min),
             lost_gpus: findings().map(|f| f.lost_gpus).sum(),
+            listed_lost_gpus: Some(findings().map(Finding::listed_cost).sum()),
             acknowledged: findings().filter(|f| f.acknowledged.is_some()).count() as u32,
             blames: common_value(findings().map(|finding| Some(&finding.entity.kind))),
             user: common_value(members.iter().map(|(_, owner)| owner.user.as_ref())),
@@ -198,9 +207,9 @@ pub fn collect_lines<'a>(
     let mut groups = groups.iter().map(FindingLine::Group).peekable();
     let mut lines = Vec::with_capacity(findings.len());
     for finding in findings.iter().filter(|finding| !grouped.contains(finding.id.as_str())) {
-        let urgency = (finding.severity, finding.lost_gpus);
+        let urgency = (finding.severity, finding.listed_cost());
         let is_before = |group: &FindingLine<'a>| {
-            compare_urgency((group.severity(), group.lost_gpus()), urgency).is_lt()
+            compare_urgency((group.severity(), group.listed_cost()), urgency).is_lt()
         };
         while let Some(group) = groups.next_if(is_before) {
             lines.push(group);

@@ -1,4 +1,5 @@
-//! Changes of the fleet that a person would ask for beside a fault: jobs that start and end, reboots, driver changes.
+//! Changes of the fleet that a person would ask for beside a fault: jobs that start and end, deploys, reboots, driver
+//! changes.
 
 use gaunt_schema::{SanitizedText, UnixMs};
 use serde::{Deserialize, Serialize};
@@ -14,13 +15,13 @@ pub struct FleetChange {
     pub at: UnixMs,
     /// What changed.
     pub kind: FleetChangeKind,
-    /// The job, if a job started or ended.
+    /// The job, if a job started, ended or was deployed.
     #[serde(default)]
     pub job: Option<SanitizedText>,
     /// The first nodes that changed, in the order of their names; of a job, none.
     #[serde(default)]
     pub nodes: Vec<SanitizedText>,
-    /// Number of nodes that changed, or that the job runs on.
+    /// Number of nodes that changed, that the job runs on, or on which it was deployed first.
     pub node_count: u32,
     /// The old and the new value, such as `550.54.15 → 550.90.07`; empty if there is none.
     #[serde(default)]
@@ -32,7 +33,8 @@ pub struct FleetChange {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FleetChangeKind {
-    /// A job started.
+    /// A job started; or, with a value, it was deployed while it ran: pods of it have another template than before, since
+    /// its Deployment in Kubernetes was changed. A kind of its own would be unknown to consoles of older versions.
     JobStarted,
     /// A job ended.
     JobEnded,
@@ -61,7 +63,8 @@ impl FleetChange {
     /// Describes the change without its time: `job 8812 started on 8 nodes`, `gpu003: driver changed, 550.54.15 →
     /// 550.90.07`.
     pub fn describe(&self) -> String {
-        let words = self.kind.as_words();
+        let is_deploy = self.kind == FleetChangeKind::JobStarted && !self.what.is_empty();
+        let words = if is_deploy { "deployed" } else { self.kind.as_words() };
         let (count, plural) = (self.node_count, if self.node_count == 1 { "" } else { "s" });
         let text = match (&self.job, self.nodes.as_slice()) {
             (Some(job), _) if count > 0 => format!("job {job} {words} on {count} node{plural}"),
@@ -95,6 +98,12 @@ mod tests {
         assert_eq!(ended.describe(), "job 8812 ended");
         let driver = change(FleetChangeKind::DriverChanged, None, &["gpu003"], 1, "550 → 570");
         assert_eq!(driver.describe(), "gpu003 driver changed: 550 → 570");
+        let what = "pod template 7d4b9c8f5 → 5f6c9d7b4";
+        let deploy = change(FleetChangeKind::JobStarted, Some("ml/vllm"), &[], 2, what);
+        assert_eq!(
+            deploy.describe(),
+            "job ml/vllm deployed on 2 nodes: pod template 7d4b9c8f5 → 5f6c9d7b4"
+        );
         let reboots = change(FleetChangeKind::Rebooted, None, &["gpu003", "gpu004"], 12, "");
         assert_eq!(reboots.describe(), "gpu003 and 11 more nodes rebooted");
     }

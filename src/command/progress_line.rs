@@ -20,8 +20,8 @@ const RENEWED: Duration = Duration::from_millis(250);
 pub(super) struct ProgressLine {
     /// What is done.
     work: &'static str,
-    /// First and last instant of the work.
-    span: (UnixMs, UnixMs),
+    /// First and last instant of the work; none if it has no end.
+    span: Option<(UnixMs, UnixMs)>,
     begun: Instant,
     written: Option<Instant>,
     is_terminal: bool,
@@ -30,8 +30,32 @@ pub(super) struct ProgressLine {
 impl ProgressLine {
     /// The progress of work that advances from the first instant to the last one.
     pub(super) fn new(work: &'static str, span: (UnixMs, UnixMs)) -> Self {
+        Self::with_span(work, Some(span))
+    }
+
+    fn with_span(work: &'static str, span: Option<(UnixMs, UnixMs)>) -> Self {
         let is_terminal = io::stderr().is_terminal();
         Self { work, span, begun: Instant::now(), written: None, is_terminal }
+    }
+
+    /// Shows the progress of work that takes this long; without a duration it never ends, and the line shows how long it
+    /// has lasted.
+    pub(super) async fn show_for(work: &'static str, duration: Option<Duration>) {
+        let mut line = Self::with_span(work, duration.map(|span| (UnixMs(0), UnixMs(0) + span)));
+        let end = async {
+            match duration {
+                Some(duration) => sleep(duration).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut end = pin!(end);
+        loop {
+            line.advance_to(UnixMs(0) + line.begun.elapsed());
+            tokio::select! {
+                () = &mut end => return,
+                () = sleep(RENEWED) => {}
+            }
+        }
     }
 
     /// Waits for a part of the work that begins at this instant, and shows meanwhile how far the work is.
@@ -53,8 +77,8 @@ impl ProgressLine {
         if self.is_terminal && now >= due {
             let lasted = now.duration_since(self.begun);
             let text = describe_progress(self.work, self.span, at, lasted);
-            // Without a terminal that accepts it there is nobody to tell.
-            drop(write!(io::stderr(), "\r{text}\x1b[K"));
+            // Without a terminal that accepts it there is nobody to tell. A log line begins where this one does.
+            drop(write!(io::stderr(), "{text}\x1b[K\r"));
             self.written = Some(now);
         }
     }
@@ -63,7 +87,7 @@ impl ProgressLine {
 impl Drop for ProgressLine {
     fn drop(&mut self) {
         if self.written.is_some() {
-            drop(write!(io::stderr(), "\r\x1b[K"));
+            drop(write!(io::stderr(), "\x1b[K"));
         }
     }
 }
@@ -71,10 +95,13 @@ impl Drop for ProgressLine {
 /// Describes the progress at an instant, this long after the start.
 fn describe_progress(
     work: &str,
-    (first, last): (UnixMs, UnixMs),
+    span: Option<(UnixMs, UnixMs)>,
     at: UnixMs,
     lasted: Duration,
 ) -> String {
+    let Some((first, last)) = span else {
+        return format!("gaunt: {work} for {}", format_duration(lasted));
+    };
     let whole = last.duration_since(first);
     let share = at.duration_since(first).as_secs_f64() / whole.as_secs_f64().max(1e-3);
     let share = share.clamp(0.0, 1.0);
@@ -94,13 +121,15 @@ mod tests {
     fn progress_is_a_share_of_the_recorded_time_and_what_is_left() {
         let span = (UnixMs(0), UnixMs(5_400_000));
         let at = |ms, seconds| {
-            describe_progress("judging", span, UnixMs(ms), Duration::from_secs(seconds))
+            describe_progress("judging", Some(span), UnixMs(ms), Duration::from_secs(seconds))
         };
         assert_eq!(at(0, 1), "gaunt: judging: 0 % of 1h30");
         assert_eq!(at(1_350_000, 20), "gaunt: judging: 25 % of 1h30, 1m left");
         assert_eq!(at(9_000_000, 80), "gaunt: judging: 100 % of 1h30, 0s left");
         let instant = (UnixMs(0), UnixMs(0));
-        let instant = describe_progress("judging", instant, UnixMs(0), Duration::ZERO);
+        let instant = describe_progress("judging", Some(instant), UnixMs(0), Duration::ZERO);
         assert_eq!(instant, "gaunt: judging: 0 % of 0s");
+        let open = describe_progress("recording", None, UnixMs(0), Duration::from_secs(133));
+        assert_eq!(open, "gaunt: recording for 2m13");
     }
 }

@@ -16,7 +16,6 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
     task::spawn_blocking,
-    time::sleep,
 };
 
 use super::{
@@ -56,12 +55,7 @@ pub async fn run(
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let end: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
-        let time_up = async {
-            match duration {
-                Some(duration) => sleep(duration).await,
-                None => std::future::pending().await,
-            }
-        };
+        let time_up = ProgressLine::show_for("recording", duration);
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
@@ -182,7 +176,9 @@ async fn record_local(
             () = &mut end => break,
             delivery = deliveries.recv() => match delivery {
                 Some(delivery) => {
+                    // The first list is empty where a file or a service has it.
                     if let Delivery::Targets(targets) = &delivery
+                        && !targets.is_empty()
                         && !std::mem::replace(&mut is_announced, true)
                     {
                         let (count, folder) = (targets.len(), folder.display());

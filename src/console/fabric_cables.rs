@@ -6,8 +6,8 @@ use gaunt_schema::natural_order;
 
 use gaunt_api::{AnswerTable, Filter, Question, Subject};
 
-/// Cables that are shown of a cell, the worst first.
-pub(crate) const SHOWN_CABLES: usize = 6;
+/// Most cables that are shown of a cell, the worst first: more than most leaves have on a rail.
+const SHOWN_CABLES: usize = 64;
 
 /// Returns the question for the cables of the ports that match a filter: with findings first, then those that are down.
 pub(crate) fn cables_question(filter: &str) -> Option<Question> {

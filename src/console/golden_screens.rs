@@ -247,7 +247,7 @@ fn all_findings() {
     let Some(ConsoleEffect::Ask(questions)) = effects.first() else { panic!("{effects:?}") };
     assert!(questions.contains(&Question::Alerts), "{questions:?}");
     console.deliver_answer(findings_answer());
-    console.draw(80, 24);
+    console.draw(60, 18);
     assert!(
         view_of(&console.state.screen).evidence_finding(&console.state).is_none(),
         "a low screen has space for the list only"

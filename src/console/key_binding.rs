@@ -73,7 +73,7 @@ pub(crate) const ACKNOWLEDGE: KeyBinding = bind(
     &[KeyPress::Char('a')],
     "a",
     KeyIntent::Acknowledge,
-    "acknowledge with a note, or withdraw",
+    "acknowledge, or withdraw that",
     Some("acknowledge"),
 );
 

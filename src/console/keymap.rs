@@ -29,26 +29,14 @@ const COMMON_KEYS: &[KeyBinding] = &[
         &[KeyPress::Char('[')],
         "[",
         KeyIntent::PreviousMark,
-        "back to the previous mark, else a step",
+        "back in time: previous mark",
         Some("back in time"),
     ),
-    bind(&[KeyPress::Char(']')], "]", KeyIntent::NextMark, "forward to the next mark", None),
-    bind(
-        &[KeyPress::Char('(')],
-        "(",
-        KeyIntent::Earlier,
-        "back in time: 1/90 of the bar, at least 10 s",
-        None,
-    ),
-    bind(&[KeyPress::Char(')')], ")", KeyIntent::Later, "forward in time: the same", None),
-    bind(
-        &[KeyPress::Char('{')],
-        "{",
-        KeyIntent::MuchEarlier,
-        "back in time: 1/15 of the bar, at least 1 min",
-        None,
-    ),
-    bind(&[KeyPress::Char('}')], "}", KeyIntent::MuchLater, "forward in time: the same", None),
+    bind(&[KeyPress::Char(']')], "]", KeyIntent::NextMark, "forward in time: next mark", None),
+    bind(&[KeyPress::Char('(')], "(", KeyIntent::Earlier, "back by 1/90 of the time bar", None),
+    bind(&[KeyPress::Char(')')], ")", KeyIntent::Later, "forward by the same", None),
+    bind(&[KeyPress::Char('{')], "{", KeyIntent::MuchEarlier, "back by 1/15 of the time bar", None),
+    bind(&[KeyPress::Char('}')], "}", KeyIntent::MuchLater, "forward by the same", None),
     bind(&[KeyPress::Char('.')], ".", KeyIntent::Now, "return to now", None),
     bind(&[KeyPress::Char('z')], "z", KeyIntent::ToggleReplay, "pause or resume a replay", None),
     bind(&[KeyPress::Char('y')], "y", KeyIntent::Copy, "copy the selected item", None),
@@ -63,7 +51,7 @@ const COMMON_KEYS: &[KeyBinding] = &[
         &[KeyPress::Ctrl('p'), KeyPress::Char(';')],
         ";",
         KeyIntent::Search,
-        "search anything by name; also Ctrl-P",
+        "search by name; also Ctrl-P",
         Some("search"),
     ),
     bind(
@@ -112,9 +100,19 @@ fn number_binding(command: &ScreenCommand) -> Option<KeyBinding> {
 
 /// Returns the bindings that are active on a screen, in the order of the help.
 pub(crate) fn screen_bindings(screen: &Screen) -> impl Iterator<Item = KeyBinding> {
+    own_bindings(screen).chain(common_bindings())
+}
+
+/// Returns the bindings of a screen, and those that open the main screens.
+pub(crate) fn own_bindings(screen: &Screen) -> impl Iterator<Item = KeyBinding> {
     let screen_keys = view_of(screen).keys().iter().copied().flatten();
     let numbers = screens::main_commands().into_iter().filter_map(number_binding);
-    screen_keys.copied().chain(numbers).chain(COMMON_KEYS.iter().copied())
+    screen_keys.copied().chain(numbers)
+}
+
+/// Returns the bindings that every screen has.
+pub(crate) fn common_bindings() -> impl Iterator<Item = KeyBinding> {
+    COMMON_KEYS.iter().copied()
 }
 
 /// Returns the operation of a key on a screen, if it has one.

@@ -77,7 +77,10 @@ impl ListState {
                 names.push(&field.name);
             }
         }
-        let sort = self.sort_clause();
+        let sort = match (self.sort, self.subject) {
+            (None, Subject::Ports) => PORTS_WORST_FIRST.to_owned(),
+            _ => self.sort_clause(),
+        };
         format!("{}{sort} limit {WINDOW} offset {from} columns {}", self.rows, names.join(","))
     }
 
@@ -261,7 +264,6 @@ pub(crate) const fn identity_fields(subject: Subject) -> &'static [&'static str]
 const fn default_sort(subject: Subject) -> Option<&'static str> {
     match subject {
         Subject::Jobs | Subject::Gpus => Some("lost"),
-        Subject::Ports => Some("load"),
         Subject::Processes => Some("memory"),
         _ => None,
     }
@@ -301,9 +303,12 @@ const JOBS: &[&str] = &[
 
 #[rustfmt::skip]
 const PORTS: &[&str] = &[
-    "node", "device", "state", "load", "receive", "transmit", "leaf", "rail", "rate",
-    "symbol_errors", "link_downed", "ecn_marked_packets", "finding",
+    "node", "device", "state", "load", "finding", "receive", "transmit", "leaf", "rail", "rate",
+    "symbol_errors", "link_downed", "ecn_marked_packets",
 ];
+
+/// Order of ports: those with findings, then those that are down, then the others by load.
+const PORTS_WORST_FIRST: &str = " sort finding, state desc, load desc";
 
 #[rustfmt::skip]
 const TARGETS: &[&str] = &[

@@ -46,7 +46,12 @@ pub(crate) fn draw(buffer: &mut Buffer, state: &ConsoleState, theme: Theme) -> S
         };
         layout.click_areas.extend(click_areas);
         if state.confirm.is_none() && state.prompt.is_none() {
-            draw_status(buffer, area, state, theme);
+            let lines = status_line::render_status(state, usize::from(area.width), theme);
+            match lines {
+                Some(lines) => draw_status(buffer, area, &lines),
+                None if state.help => {}
+                None => layout.click_areas.extend(draw_main_screens(buffer, area, state, theme)),
+            }
         }
         layout
     };
@@ -57,14 +62,14 @@ pub(crate) fn draw(buffer: &mut Buffer, state: &ConsoleState, theme: Theme) -> S
     layout
 }
 
-/// Draws header, status line and footer, and returns the area between them with the click areas. Messages have a line
-/// of their own, so that no row moves under the pointer when one appears.
+/// Draws header and footer, and returns the area between them with the click areas. Messages take the line of the main
+/// screens, so that no row moves under the pointer when one appears.
 ///
 /// ```text
-///  gaunt  prod-a   32 nodes · 256 GPUs · 1 down                 12:03:41Z ● 1 s
+///  gaunt  prod-a   32 nodes · 256 GPUs · 1 down                 12:03:41Z ● every 1 s
 ///  …
-///  ▲ nodes: no answer since 12:03:42Z (31s): …
-///  1 2 3 4 5 6 7 8 9 overview   Enter open  Tab panel  / filter  ? keys  q quit
+///  1 overview 2 findings 3 jobs 4 network 5 nodes 6 gpus 7 ports 8 users 9 targets
+///  Enter open  Tab panel  / filter  [ back in time  ; search  : command  q quit  ? keys
 /// ```
 fn draw_frame(
     buffer: &mut Buffer,
@@ -98,11 +103,9 @@ fn draw_frame(
 
 /// Draws the message above the footer. A long one covers the last lines of the body, so that it is whole and nothing
 /// moves.
-fn draw_status(buffer: &mut Buffer, area: Rect, state: &ConsoleState, theme: Theme) {
-    let lines = status_line::render_status(state, usize::from(area.width), theme);
-    let lines = lines.unwrap_or_default();
+fn draw_status(buffer: &mut Buffer, area: Rect, lines: &[Line<'static>]) {
     let first = area.bottom().saturating_sub(1 + lines.len() as u16);
-    for (y, line) in (first..).zip(&lines) {
+    for (y, line) in (first..).zip(lines) {
         buffer.set_string(area.x, y, " ".repeat(usize::from(area.width)), Style::new());
         buffer.set_line(area.x, y, line, area.width);
     }
@@ -115,7 +118,7 @@ fn draw_header(
     state: &ConsoleState,
     theme: Theme,
 ) {
-    let now = render_shown_time(overview, state, theme);
+    let now = render_shown_time(overview, state, area.width >= EVERY_FROM, theme);
     let width = now.width() as u16;
     // Outdated counts are not useful: the source that does not respond is shown instead.
     let mut left = match status_line::render_lost_source(state) {
@@ -189,10 +192,14 @@ fn render_identity(overview: Option<&Overview>, theme: Theme) -> Vec<Span<'stati
     spans
 }
 
-/// Renders the instant of the shown rows, and their age if they are stale.
+/// Minimum width for the word before the scrape period.
+const EVERY_FROM: u16 = 100;
+
+/// Renders the instant of the shown rows, and their age if they are stale, else the scrape period.
 fn render_shown_time(
     overview: Option<&Overview>,
     state: &ConsoleState,
+    has_words: bool,
     theme: Theme,
 ) -> Line<'static> {
     let Some(overview) = overview else { return Line::default() };
@@ -216,6 +223,7 @@ fn render_shown_time(
         Span::styled(text, theme.style_for(meaning))
     });
     let at = view_of(&state.screen).shown_at(state).unwrap_or(overview.at);
+    let every = if has_words { "every " } else { "" };
     let (period, style) = match (age, state.past_instant) {
         (Some(age), _) => (
             format!("{} old ", display_text::format_duration(age)),
@@ -223,7 +231,7 @@ fn render_shown_time(
         ),
         (None, Some(_)) => ("past ".to_owned(), theme.style_for(StyleRole::Starved)),
         (None, None) => (
-            format!("{} ", display_text::format_period(overview.period_ms)),
+            format!("{every}{} ", display_text::format_period(overview.period_ms)),
             theme.style_for(StyleRole::Plain),
         ),
     };
@@ -235,7 +243,45 @@ fn render_shown_time(
     ])
 }
 
-/// Draws the main screens and the keys of this screen, as many as fit, and returns their click areas.
+/// Draws the numbers and names of the main screens, and returns their click areas. Where not all names fit, the shown
+/// screen has its name, and the first of the others.
+fn draw_main_screens(
+    buffer: &mut Buffer,
+    area: Rect,
+    state: &ConsoleState,
+    theme: Theme,
+) -> Vec<ClickArea> {
+    let commands = screens::main_commands();
+    let is_shown = |number| state.screen == screens::main_screen(number);
+    let shown = commands.iter().filter(|command| command.number().is_some_and(is_shown));
+    // A number and a gap each, and the name of the shown screen.
+    let reserved = 2 * commands.len() + shown.map(|command| command.word.len() + 1).sum::<usize>();
+    let mut left = usize::from(area.width).saturating_sub(reserved);
+    let (mut x, y) = (area.x + 1, area.bottom() - BELOW);
+    let mut click_areas = Vec::new();
+    for command in commands {
+        let Some(number) = command.number() else { continue };
+        let (is_shown, needed) = (is_shown(number), command.word.len() + 1);
+        let has_name = is_shown || needed <= left;
+        left = if is_shown || !has_name { left } else { left - needed };
+        let text = if has_name { format!("{number} {}", command.word) } else { number.to_string() };
+        let role = if is_shown { StyleRole::Title } else { StyleRole::Dim };
+        buffer.set_stringn(
+            x,
+            y,
+            &text,
+            area.right().saturating_sub(x).into(),
+            theme.style_for(role),
+        );
+        let width = text.len() as u16;
+        let target = ClickTarget::Key(KeyIntent::Screen(number));
+        click_areas.push(ClickArea { area: Rect { x, y, width, height: 1 }, target });
+        x += width + 1;
+    }
+    click_areas
+}
+
+/// Draws the keys of this screen, as many as fit, and returns their click areas.
 fn draw_footer(
     buffer: &mut Buffer,
     area: Rect,
@@ -245,34 +291,18 @@ fn draw_footer(
     let mut click_areas = Vec::new();
     let (title, dim) = (theme.style_for(StyleRole::Title), theme.style_for(StyleRole::Dim));
     let mut x = area.x + 1;
-    let mut put = |text: &str, style, key: Option<KeyIntent>, x: &mut u16| {
+    let mut put = |text: &str, style, intent, x: &mut u16| {
         let width = display_text::text_width(text) as u16;
-        if *x + width > area.right() {
-            return false;
-        }
         buffer.set_string(*x, area.y, text, style);
-        if let Some(intent) = key {
-            let area = Rect { x: *x, width, ..area };
-            click_areas.push(ClickArea { area, target: ClickTarget::Key(intent) });
-        }
+        let area = Rect { x: *x, width, ..area };
+        click_areas.push(ClickArea { area, target: ClickTarget::Key(intent) });
         *x += width;
-        true
     };
     let has_overview = state.data.overview.is_some();
     let has_filter = view_of(&state.screen).has_entered_filter(state);
-    if !state.help {
-        for command in screens::main_commands() {
-            let (Some(number), word) = (command.number(), command.word) else { continue };
-            let is_shown = state.screen == screens::main_screen(number);
-            let text = if is_shown { format!("{number} {word} ") } else { format!("{number} ") };
-            let style = if is_shown { title } else { dim };
-            put(&text, style, Some(KeyIntent::Screen(number)), &mut x);
-        }
-        put(" ", dim, None, &mut x);
-    }
     // The help key is always shown.
-    let keys = "? keys ";
-    let right = area.right() - keys.len() as u16;
+    let help = if state.help { " close" } else { " keys" };
+    let right = area.right() - help.len() as u16 - 2;
     for binding in keymap::screen_bindings(&state.screen) {
         let Some(mut word) = binding.footer else { continue };
         if binding.intent == KeyIntent::Back && !state.help && has_filter {
@@ -290,11 +320,11 @@ fn draw_footer(
         if !is_active || usize::from(x) + width > usize::from(right) {
             continue;
         }
-        put(binding.label, title, Some(binding.intent), &mut x);
-        put(&format!(" {word}  "), dim, Some(binding.intent), &mut x);
+        put(binding.label, title, binding.intent, &mut x);
+        put(&format!(" {word}  "), dim, binding.intent, &mut x);
     }
     let mut x = right;
-    put("?", title, Some(KeyIntent::Help), &mut x);
-    put(" keys", dim, Some(KeyIntent::Help), &mut x);
+    put("?", title, KeyIntent::Help, &mut x);
+    put(help, dim, KeyIntent::Help, &mut x);
     click_areas
 }

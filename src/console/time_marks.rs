@@ -23,7 +23,7 @@ pub(crate) struct TimeMark {
 pub(crate) enum MarkKind {
     /// A job ended.
     JobEnded,
-    /// A job started.
+    /// A job started or was deployed.
     JobStarted,
     /// Nodes rebooted, or have another driver or kernel.
     NodeChanged,

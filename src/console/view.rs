@@ -24,6 +24,7 @@ pub(crate) mod fleet_summary;
 mod heat_detail;
 mod heat_groups;
 mod heat_map;
+pub(crate) mod job_rows;
 pub(crate) mod list_columns;
 pub(crate) mod node_details;
 pub(crate) mod node_tables;
@@ -60,7 +61,11 @@ pub(crate) fn draw_page(
     draw_lines(buffer, Rect { height: height as u16, ..area }, &lines[from..]);
     let below = hidden - from;
     if !fits && area.height > 0 {
-        let more = format!(" {from} lines above, {below} below ");
+        let more = match (from, below) {
+            (0, _) => format!(" {below} more below "),
+            (_, 0) => format!(" {from} above "),
+            _ => format!(" {from} above, {below} more below "),
+        };
         let width = more.len().min(usize::from(area.width)) as u16;
         let (x, y) = (area.right() - width, area.bottom() - 1);
         buffer.set_line(x, y, &Line::styled(more, theme.style_for(StyleRole::Dim)), width);

@@ -1,4 +1,4 @@
-//! Changes of the fleet that stand beside a fault: jobs, reboots, drivers and kernels, as the pages show them.
+//! Changes of the fleet that stand beside a fault: jobs, deploys, reboots, drivers and kernels, as the pages show them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -8,6 +8,7 @@ use std::{
 use gaunt_schema::{
     DeviceClass, SanitizedText, UnixMs,
     catalogue::{gpu, host},
+    dialect::pod_template_hash,
 };
 
 use gaunt_api::{FleetChange, FleetChangeKind, NAMED_NODES};
@@ -27,6 +28,13 @@ const KEPT: usize = 512;
 
 /// Maximum number of nodes that are kept for one change.
 const KEPT_NODES: usize = 4_096;
+
+/// How long a pod template must be absent from all pages of its job before it counts as gone: a return of it within this
+/// time is no deploy, since pages may miss meanwhile.
+const TEMPLATE_GONE: Duration = Duration::from_mins(2);
+
+/// Maximum number of pod templates that are known of one job: the oldest is dropped.
+const KEPT_TEMPLATES: usize = 4;
 
 /// CPU time that must be counted before its fall means a reboot, in seconds.
 const COUNTED: f64 = 60.0;
@@ -54,7 +62,8 @@ struct KnownNode {
 pub(super) struct ChangeLog {
     changes: VecDeque<LoggedChange>,
     nodes: HashMap<NodeId, KnownNode>,
-    jobs: BTreeSet<SanitizedText>,
+    /// Pod templates of each job, the newest last, with the time when each was last seen.
+    jobs: BTreeMap<SanitizedText, Vec<(SanitizedText, UnixMs)>>,
     compared: Option<UnixMs>,
 }
 
@@ -114,16 +123,23 @@ impl ChangeLog {
     fn compare_jobs(&mut self, cluster: &Cluster, now: UnixMs) {
         let present = cluster.gpus_by_job();
         let ended: Vec<_> =
-            self.jobs.iter().filter(|job| !present.contains_key(*job)).cloned().collect();
+            self.jobs.keys().filter(|job| !present.contains_key(*job)).cloned().collect();
         for job in ended {
             self.jobs.remove(&job);
             self.add_change(job_change(now, FleetChangeKind::JobEnded, job, 0), Vec::new());
         }
         for (job, gpus) in present {
-            if self.jobs.contains(job) {
+            let templates = pod_templates(cluster, gpus);
+            if let Some(known) = self.jobs.get_mut(job) {
+                let deploys = renew_templates(known, templates, now);
+                for (what, nodes) in deploys {
+                    let change = job_change(now, FleetChangeKind::JobStarted, job.clone(), nodes);
+                    self.add_change(FleetChange { what, ..change }, Vec::new());
+                }
                 continue;
             }
-            self.jobs.insert(job.clone());
+            let known = templates.into_keys().map(|hash| (SanitizedText::new(hash), now));
+            self.jobs.insert(job.clone(), known.take(KEPT_TEMPLATES).collect());
             let nodes: BTreeSet<NodeId> = gpus
                 .iter()
                 .filter_map(|row| Some(cluster.device_at(DeviceClass::Gpu, *row)?.node))
@@ -176,6 +192,45 @@ impl ChangeLog {
             self.add_change(change, ids.into_iter().take(KEPT_NODES).collect());
         }
     }
+}
+
+/// Returns the pod templates of these GPUs, each with the nodes of its pods.
+fn pod_templates<'a>(cluster: &'a Cluster, gpus: &[u32]) -> BTreeMap<&'a str, BTreeSet<NodeId>> {
+    let mut templates: BTreeMap<&str, BTreeSet<NodeId>> = BTreeMap::new();
+    for row in gpus {
+        let Some(entry) = cluster.device_at(DeviceClass::Gpu, *row) else { continue };
+        let pod = entry.info_label(gpu::JOB_INFO, "pod");
+        if let Some(hash) = pod.and_then(|pod| pod_template_hash(pod)) {
+            templates.entry(hash).or_default().insert(entry.node);
+        }
+    }
+    templates
+}
+
+/// Notes which templates a job has now, and returns those that are new beside or after others: the old and the new one,
+/// and the number of nodes that have it.
+fn renew_templates(
+    known: &mut Vec<(SanitizedText, UnixMs)>,
+    present: BTreeMap<&str, BTreeSet<NodeId>>,
+    now: UnixMs,
+) -> Vec<(SanitizedText, u32)> {
+    let mut deploys = Vec::new();
+    known.retain(|(hash, seen)| {
+        present.contains_key(&**hash) || now.duration_since(*seen) < TEMPLATE_GONE
+    });
+    for (hash, nodes) in present {
+        if let Some((_, seen)) = known.iter_mut().find(|(known, _)| **known == *hash) {
+            *seen = now;
+            continue;
+        }
+        if let Some((before, _)) = known.last() {
+            let what = SanitizedText::new(&format!("pod template {before} → {hash}"));
+            deploys.push((what, nodes.len() as u32));
+        }
+        known.push((SanitizedText::new(hash), now));
+        known.drain(..known.len().saturating_sub(KEPT_TEMPLATES));
+    }
+    deploys
 }
 
 fn job_change(at: UnixMs, kind: FleetChangeKind, job: SanitizedText, nodes: u32) -> FleetChange {

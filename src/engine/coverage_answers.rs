@@ -207,16 +207,17 @@ impl View<'_> {
     /// Groups the nodes by exporter format, class and measured interval: the groups, the rarest renewals first, their
     /// number, and the shortest delay of all.
     fn renewal_groups(&self, nodes: &[CoveredNode<'_>]) -> (Vec<RenewalGroup>, u32, Option<f64>) {
+        let period = self.cluster.scrape_period();
         let mut counts: BTreeMap<(Dialect, DeviceClass, Option<Duration>), u32> = BTreeMap::new();
         for it in nodes {
             for class in INFERRED_FROM.into_iter().filter(|class| it.has_class(*class)) {
                 if let Some(dialect) = it.node.feed_dialect(class) {
-                    let interval = it.node.renewals(class).whole_interval().map(round_interval);
+                    let interval = it.node.renewals(class).whole_interval();
+                    let interval = interval.map(|interval| round_interval(interval, period));
                     *counts.entry((dialect, class, interval)).or_default() += 1;
                 }
             }
         }
-        let period = self.cluster.scrape_period();
         let group = |((dialect, class, interval), nodes): (
             (Dialect, DeviceClass, Option<Duration>),
             u32,
@@ -265,8 +266,12 @@ impl<'a> CoveredNode<'a> {
     }
 }
 
-/// Whole seconds, or tenths of short intervals: intervals of one exporter format vary with the moment of the scrape.
-fn round_interval(interval: Duration) -> Duration {
+/// Whole seconds, or tenths of short intervals, since intervals of one exporter format vary with the moment of the scrape;
+/// one that differs from the scrape period by less than a quarter is the period.
+fn round_interval(interval: Duration, period: Duration) -> Duration {
+    if interval.abs_diff(period) < period / 4 {
+        return period;
+    }
     let step_ms = if interval >= COARSE_FROM { 1_000 } else { 100 };
     let ms = interval.as_millis() as u64;
     Duration::from_millis((ms + step_ms / 2) / step_ms * step_ms)
@@ -415,10 +420,11 @@ mod tests {
 
     #[test]
     fn intervals_of_one_exporter_are_one_group() {
-        let rounded = |ms| round_interval(Duration::from_millis(ms)).as_millis();
+        let period = Duration::from_secs(1);
+        let rounded = |ms| round_interval(Duration::from_millis(ms), period).as_millis();
         assert_eq!(
-            [29_600, 30_400, 980, 1_049, 480].map(rounded),
-            [30_000, 30_000, 1_000, 1_000, 500]
+            [29_600, 30_400, 860, 1_049, 1_220, 1_310, 480].map(rounded),
+            [30_000, 30_000, 1_000, 1_000, 1_000, 1_300, 500]
         );
     }
 

@@ -431,8 +431,8 @@ impl FindingTracker {
     pub(super) fn open_records(&self) -> Vec<&FindingRecord> {
         let mut open: Vec<_> = self.known.values().filter(|tracked| tracked.is_open()).collect();
         open.sort_by(|a, b| {
-            let cost = b.listed_cost.total_cmp(&a.listed_cost);
             let (a, b) = (&a.record.finding, &b.record.finding);
+            let cost = b.listed_cost().total_cmp(&a.listed_cost());
             b.severity.cmp(&a.severity).then(cost).then_with(|| natural_order(&a.id, &b.id))
         });
         open.into_iter().map(|tracked| &tracked.record).collect()

@@ -50,7 +50,7 @@ fn screen_after_changes_equals_a_full_redraw() {
     pty.press_keys("\x0c");
     let redrawn = wait_for_some("the whole screen", || {
         let drawn = pty.replay_from(start).screen().contents();
-        drawn.contains("? keys").then(|| without_clock(&drawn))
+        drawn.contains("? close").then(|| without_clock(&drawn))
     });
     assert_eq!(redrawn, before);
     check_frames_of_unchanged_page(&pty);

@@ -46,6 +46,7 @@ mod ufm_telemetry;
 use serde::{Deserialize, Serialize};
 
 pub use self::dialect_reference::{DialectMetric, ReadName, dialect_metrics, read_names};
+pub use self::gpu_holders::pod_template_hash;
 pub(crate) use self::{
     dcgm_new_names::dcgm_4_9_field,
     decode_plan::{DecodeOp, DecodePlan, MAX_COMPARED_CPUS, ShownXid, SideValues},

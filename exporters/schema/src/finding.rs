@@ -28,6 +28,11 @@ pub struct Finding {
     pub lost_gpus: f64,
     /// The same as GPU-hours lost per hour.
     pub cost_gpu_hours_per_hour: f64,
+    /// The lost GPUs by which lists are sorted: they follow `lost_gpus` once that differs noticeably, so that findings of
+    /// about equal cost keep their places. Absent in findings of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0)))]
+    pub listed_lost_gpus: Option<f64>,
     /// Affected entities.
     pub victims: Vec<Entity>,
     /// One sentence: the fault and its start.
@@ -63,6 +68,7 @@ impl Finding {
             confidence: 0.0,
             lost_gpus: 0.0,
             cost_gpu_hours_per_hour: 0.0,
+            listed_lost_gpus: None,
             victims: Vec::new(),
             summary: String::new(),
             next: String::new(),
@@ -94,6 +100,11 @@ impl Finding {
             id.push_str(part);
         }
         id
+    }
+
+    /// The lost GPUs by which lists are sorted.
+    pub fn listed_cost(&self) -> f64 {
+        self.listed_lost_gpus.unwrap_or(self.lost_gpus)
     }
 
     /// Sets its cost: a GPU whose whole time is lost costs one GPU hour per hour.

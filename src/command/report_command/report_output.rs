@@ -56,20 +56,26 @@ pub(super) fn render_text(report: &CostReport) -> String {
     page
 }
 
+/// Renders one table. Columns of a price or of CO2 are left out where none is known.
 fn render_part(page: &mut String, title: &str, sums: &[CostReportSum], total_hours: f64) {
+    let has_cost = sums.iter().any(|sum| sum.cost.is_some());
+    let has_co2 = sums.iter().any(|sum| sum.co2_kg.is_some());
+    let render_money = |cost: &str, lost: &str, co2: &str| {
+        let cost = if has_cost { format!(" {cost:>10} {lost:>10}") } else { String::new() };
+        let co2 = if has_co2 { format!(" {co2:>8}") } else { String::new() };
+        format!("{cost}{co2}")
+    };
     push_line(
         page,
         format_args!(
-            "\n{title:<28} {:>10} {:>6} {:>10} {:>6}  {:<19} {:>9} {:>10} {:>10} {:>8}",
+            "\n{title:<28} {:>10} {:>7} {:>10} {:>7}  {:<19} {:>9}{}",
             "GPU-HOURS",
             "SHARE",
             "LOST",
             "LOST %",
             "MAIN CAUSE",
             "KWH",
-            "COST",
-            "LOST COST",
-            "CO2 KG"
+            render_money("COST", "LOST COST", "CO2 KG"),
         ),
     );
     for sum in sums.iter().take(MAX_LINES) {
@@ -84,16 +90,18 @@ fn render_part(page: &mut String, title: &str, sums: &[CostReportSum], total_hou
         push_line(
             page,
             format_args!(
-                "{label:<28} {:>10.3} {:>6} {:>10.3} {:>6}  {:<19} {:>9} {:>10} {:>10} {:>8}",
+                "{label:<28} {:>10.3} {:>7} {:>10.3} {:>7}  {:<19} {:>9}{}",
                 sum.gpu_hours,
                 format_share(sum.gpu_hours, total_hours),
                 sum.lost_gpu_hours,
                 format_share(sum.lost_gpu_hours, sum.gpu_hours),
                 sum.lost_most_to.unwrap_or("-"),
                 number(sum.energy_kwh, 3),
-                number(sum.cost, 2),
-                number(sum.lost_cost, 2),
-                number(sum.co2_kg, 3),
+                render_money(
+                    &number(sum.cost, 2),
+                    &number(sum.lost_cost, 2),
+                    &number(sum.co2_kg, 3)
+                ),
             ),
         );
     }

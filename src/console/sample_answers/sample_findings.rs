@@ -27,6 +27,7 @@ pub(crate) fn port_down_finding() -> Finding {
         confidence: 0.97,
         lost_gpus: 112.0,
         cost_gpu_hours_per_hour: 112.0,
+        listed_lost_gpus: None,
         victims: victims.collect(),
         summary: "port mlx5_1/1 of gpu003 is down since 11:57:31Z; its 7 siblings are up".into(),
         next: "check the cable and the switch port of gpu003 mlx5_1".into(),
@@ -146,6 +147,7 @@ pub(crate) fn starved_finding() -> Finding {
         confidence: 0.71,
         lost_gpus: 7.4,
         cost_gpu_hours_per_hour: 7.4,
+        listed_lost_gpus: None,
         victims: vec![Entity { job: Some("8812".into()), ..Entity::new(EntityKind::Job) }],
         summary: "gpu006 is data-starved: all 8 allocated GPUs wait for input (IO pressure 34 %)"
             .into(),

@@ -67,8 +67,13 @@ pub(crate) fn domain_table() -> AnswerTable {
 
 /// Builds the GPU table of two nodes, with every column of the list.
 pub(crate) fn gpu_table() -> AnswerTable {
+    gpu_table_from(1)
+}
+
+/// Builds the GPU table of two nodes, with the number of the first one.
+fn gpu_table_from(first: usize) -> AnswerTable {
     let rows = 0..16_usize;
-    let node: Vec<String> = rows.clone().map(|row| format!("gpu{:03}", 1 + row / 8)).collect();
+    let node: Vec<String> = rows.clone().map(|row| format!("gpu{:03}", first + row / 8)).collect();
     let node: Vec<&str> = node.iter().map(String::as_str).collect();
     let gpu = ["0", "1", "2", "3", "4", "5", "6", "7"].repeat(2);
     let state: Vec<&str> =
@@ -142,7 +147,7 @@ pub(crate) fn job_detail() -> JobDetail {
             StateCount { state: GpuState::Waiting, gpus: 60 },
         ],
         lost_gpus: 60.0,
-        gpus: gpu_table(),
+        gpus: gpu_table_from(2),
         findings: vec![port_down_finding()],
         past: JobTimeline {
             step_ms: 1_000,
@@ -264,25 +269,25 @@ pub(crate) fn port_table() -> AnswerTable {
     build_table(
         Subject::Ports,
         vec![
-            ("node", text_cells(&["gpu001", "gpu002", "gpu003", "gpu004", "gpu005"])),
+            ("node", text_cells(&["gpu004", "gpu003", "gpu001", "gpu002", "gpu005"])),
             ("device", text_cells(&["mlx5_1"; 5])),
             ("port", text_cells(&["1"; 5])),
             ("leaf", text_cells(&["leaf-00", "leaf-00", "leaf-00", "leaf-00", ""])),
             ("rail", text_cells(&["1"; 5])),
-            ("state", text_cells(&["active", "active", "down", "active", "active"])),
-            ("load", number_cells(&[Some(0.41), Some(0.4), None, Some(0.39), Some(0.38)])),
+            ("state", text_cells(&["active", "down", "active", "active", "active"])),
+            ("load", number_cells(&[Some(0.39), None, Some(0.41), Some(0.4), Some(0.38)])),
             (
                 "receive",
-                number_cells(&[gigabits(164.0), gigabits(9.6), Some(0.0), None, Some(1.0)]),
+                number_cells(&[None, Some(0.0), gigabits(164.0), gigabits(9.6), Some(1.0)]),
             ),
             ("transmit", number_cells(&[gigabits(160.0); 5])),
             (
                 "rate",
-                number_cells(&[gigabits(400.0), gigabits(400.0), None, gigabits(200.0), None]),
+                number_cells(&[gigabits(200.0), None, gigabits(400.0), gigabits(400.0), None]),
             ),
-            ("symbol_errors", number_cells(&[Some(0.0), Some(0.0), None, Some(12.0), Some(0.0)])),
-            ("link_downed", number_cells(&[Some(0.0), Some(0.0), Some(1.0), Some(0.0), Some(0.0)])),
-            ("finding", text_cells(&["", "", "port_down", "link_errors", ""])),
+            ("symbol_errors", number_cells(&[Some(12.0), None, Some(0.0), Some(0.0), Some(0.0)])),
+            ("link_downed", number_cells(&[Some(0.0), Some(1.0), Some(0.0), Some(0.0), Some(0.0)])),
+            ("finding", text_cells(&["link_errors", "port_down", "", "", ""])),
         ],
     )
 }

@@ -10,27 +10,31 @@ use ratatui::{
 use crate::{
     action::KeyIntent,
     console_state::{ConsoleState, ScreenLayout},
-    display_text, keymap, prompt_commands,
+    display_text,
+    key_binding::KeyBinding,
+    keymap, prompt_commands,
     screens::view_of,
     theme::{self, StyleRole, Theme},
     user_config::UserConfig,
     view::draw_lines,
 };
 
-/// Columns of the keys.
-const KEYS_WIDTH: usize = 50;
+/// Columns of the keys of the screen.
+const OWN_WIDTH: usize = 44;
+/// Columns of the keys of every screen.
+const COMMON_WIDTH: usize = 45;
 /// Columns of the symbols.
 const SIGNS_WIDTH: usize = 30;
 /// Columns of the commands.
 const COMMANDS_WIDTH: usize = 76;
 
-/// Draws the help screen: keys and symbols side by side where both fit, and the commands beside them on a wide screen,
-/// below them on others.
+/// Draws the help screen: the keys of the screen, the keys of every screen and the symbols side by side as far as they
+/// fit, and the commands beside them on a wide screen, below them on others.
 ///
 /// ```text
-///  KEYS: overview                            GPU STATES
-///  Enter     open the selected item          █ computing
-///  Tab       next panel                      ▒ communicating
+///  KEYS: overview                   KEYS OF EVERY SCREEN                GPU STATES
+///  Enter     open the selected item ↑ k       up                        █ computing
+///  Tab       next panel             ↓ j       down                      ▒ communicating
 /// ```
 pub(super) fn draw(
     buffer: &mut Buffer,
@@ -56,14 +60,29 @@ pub(super) fn draw(
 
 /// Arranges keys, commands and symbols so that none covers another.
 fn arrange_sections(state: &ConsoleState, width: usize, theme: Theme) -> Vec<Line<'static>> {
-    let (keys, signs) = (render_keys(state, theme), render_signs(state, theme));
+    let title = format!(" KEYS: {}", view_of(&state.screen).header_title());
+    let own = render_keys(&title, keymap::own_bindings(&state.screen), theme);
+    let is_active =
+        |binding: &KeyBinding| binding.intent != KeyIntent::ToggleReplay || state.replay.is_some();
+    let common = keymap::common_bindings().filter(is_active);
+    let common = render_keys(" KEYS OF EVERY SCREEN", common, theme);
+    let signs = render_signs(state, theme);
     let mut commands = render_commands(width < COMMANDS_WIDTH, theme);
     commands.extend(render_user_config(&state.config, width.min(COMMANDS_WIDTH), theme));
-    if width >= KEYS_WIDTH + COMMANDS_WIDTH + SIGNS_WIDTH {
-        let keys_and_commands = place_beside(keys, KEYS_WIDTH, commands);
+    let (all_keys, beside) = (OWN_WIDTH + COMMON_WIDTH, COMMANDS_WIDTH + SIGNS_WIDTH);
+    // The keys of every screen are beside those of this one, unless the commands then have no space there.
+    let (keys, keys_width) = if width >= all_keys + beside
+        || (all_keys + SIGNS_WIDTH..COMMON_WIDTH + beside).contains(&width)
+    {
+        (place_beside(own, OWN_WIDTH, common), all_keys)
+    } else {
+        (own.into_iter().chain(common).collect(), COMMON_WIDTH)
+    };
+    if width >= keys_width + beside {
+        let keys_and_commands = place_beside(keys, keys_width, commands);
         return place_beside(keys_and_commands, width - SIGNS_WIDTH, signs);
     }
-    let keys_and_signs = if width >= KEYS_WIDTH + SIGNS_WIDTH {
+    let keys_and_signs = if width >= keys_width + SIGNS_WIDTH {
         place_beside(keys, width - SIGNS_WIDTH, signs)
     } else {
         stack_sections(keys, signs)
@@ -128,17 +147,16 @@ fn render_user_config(config: &UserConfig, width: usize, theme: Theme) -> Vec<Li
     lines
 }
 
-fn render_keys(state: &ConsoleState, theme: Theme) -> Vec<Line<'static>> {
-    let title = format!(" KEYS: {}", view_of(&state.screen).header_title());
-    let mut lines = vec![Line::styled(title, theme.style_for(StyleRole::Title))];
-    let bindings = keymap::screen_bindings(&state.screen)
-        .filter(|binding| binding.intent != KeyIntent::ToggleReplay || state.replay.is_some());
+fn render_keys(
+    title: &str,
+    bindings: impl Iterator<Item = KeyBinding>,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let style = theme.style_for(StyleRole::Title);
+    let mut lines = vec![Line::styled(title.to_owned(), style)];
     lines.extend(bindings.map(|binding| {
         let label = format!(" {}", display_text::align_left(binding.label, 10));
-        Line::from(vec![
-            Span::styled(label, theme.style_for(StyleRole::Title)),
-            Span::raw(binding.help),
-        ])
+        Line::from(vec![Span::styled(label, style), Span::raw(binding.help)])
     }));
     lines
 }

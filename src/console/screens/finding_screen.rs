@@ -144,7 +144,7 @@ const EXPLAIN: KeyBinding = bind(
     &[KeyPress::Char('e')],
     "e",
     KeyIntent::Explain,
-    "explain: signals, peers, ruled out",
+    "signals, peers, causes ruled out",
     Some("explain"),
 );
 

@@ -1,4 +1,4 @@
-//! Findings screen: all open findings, and the one under the cursor below them on a high screen.
+//! Findings screen: all open findings, and the one under the cursor beside or below them where it has space.
 
 use std::ops::Range;
 
@@ -24,6 +24,10 @@ use gaunt_api::{Filter, Finding, FindingGroup, Question, Subject};
 const HIGH: u16 = 27;
 /// Minimum width to show it beside the list.
 const BESIDE: u16 = 160;
+/// Most lines above the rows: the heading, the filter, and servers that fail.
+const HEADING_MAX: usize = 3;
+/// Minimum number of lines for it below a list that is whole on a lower screen.
+const DETAIL_MIN: usize = 9;
 
 impl ScreenView for FindingsScreen {
     fn commands() -> &'static [ScreenCommand] {
@@ -125,15 +129,7 @@ impl ScreenView for FindingsScreen {
         };
         let shown = self.finding_rows(state);
         let at = state.cursors.of(FINDINGS_CURSOR).row_index(shown.len(), |at| shown[at].row_key());
-        let place = DetailPlace::of(area, !shown.is_empty());
-        let list_area = match place {
-            DetailPlace::Nowhere => area,
-            DetailPlace::Beside(detail) => Rect { width: area.width - detail.width - 1, ..area },
-            // The list has two fifths of the lines, and gives those that it does not need.
-            DetailPlace::Below => Rect { height: area.height * 2 / 5, ..area },
-        };
-        let width = usize::from(list_area.width);
-        let rows = FindingRenderer {
+        let renderer = |width| FindingRenderer {
             width,
             selected: Some(at),
             at: list.at,
@@ -142,6 +138,15 @@ impl ScreenView for FindingsScreen {
             lost: state.data.overview.as_deref().map(|overview| &overview.lost),
             theme,
         };
+        let rows = renderer(usize::from(area.width));
+        let place = DetailPlace::of(area, shown.iter().map(|row| rows.entry_height(*row)));
+        let list_area = match place {
+            DetailPlace::Nowhere => area,
+            DetailPlace::Beside(detail) => Rect { width: area.width - detail.width - 1, ..area },
+            DetailPlace::Below(height) => Rect { height, ..area },
+        };
+        let width = usize::from(list_area.width);
+        let rows = renderer(width);
         let read = state.data.overview.as_deref().is_some_and(|overview| overview.nodes.live > 0);
         let open = u64::from(list.total).max(list.findings.len() as u64);
         let mut lines = vec![rows.render_heading(open, false, read)];
@@ -164,7 +169,7 @@ impl ScreenView for FindingsScreen {
         let detail_area = match place {
             DetailPlace::Nowhere => None,
             DetailPlace::Beside(area) => Some(area),
-            DetailPlace::Below => {
+            DetailPlace::Below(_) => {
                 let used = (lines.len() as u16 + 1).min(area.height);
                 Some(Rect { y: area.y + used, height: area.height - used, ..area })
             }
@@ -186,19 +191,30 @@ impl ScreenView for FindingsScreen {
 enum DetailPlace {
     /// There is no space for it.
     Nowhere,
-    /// Below the list.
-    Below,
+    /// Below the list, which has this number of lines at most.
+    Below(u16),
     /// In this area, beside the list.
     Beside(Rect),
 }
 
 impl DetailPlace {
-    fn of(area: Rect, any: bool) -> Self {
-        if area.height < HIGH || !any {
+    /// Chooses the place for a list whose rows have these heights.
+    fn of(area: Rect, rows: impl ExactSizeIterator<Item = usize>) -> Self {
+        if rows.len() == 0 {
             return Self::Nowhere;
         }
+        if area.height < HIGH {
+            let left = usize::from(area.height).saturating_sub(DETAIL_MIN);
+            let mut used = HEADING_MAX;
+            let is_whole = rows.into_iter().all(|height| {
+                used += height;
+                used <= left
+            });
+            return if is_whole { Self::Below(used as u16) } else { Self::Nowhere };
+        }
         if area.width < BESIDE {
-            return Self::Below;
+            // The list has two fifths of the lines, and gives those that it does not need.
+            return Self::Below(area.height * 2 / 5);
         }
         let width = area.width / 2;
         Self::Beside(Rect { x: area.right() - width, width, ..area })

@@ -1,4 +1,4 @@
-//! Job screen: efficiency of one job, its losses by cause, and its outlier GPUs.
+//! Job screen: efficiency of one job, its losses by cause, its outlier GPUs, and its nodes.
 
 use std::time::Duration;
 
@@ -6,7 +6,6 @@ use gaunt_schema::{GpuState, SanitizedText, UnixMs};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
-    style::Style,
     text::{Line, Span},
 };
 
@@ -16,23 +15,25 @@ use crate::{
     cursor_rows::CursorRows,
     display_text,
     key_binding::{BACK, KeyBinding, OPEN},
-    screen::{DeviceScreen, JobScreen, Screen},
+    screen::{DeviceScreen, JobScreen, NodeScreen, Screen},
     screen_view::{ScreenCommand, ScreenView},
     theme::{self, StyleRole, Theme},
-    view::{INDENT, LABEL, draw_lines, node_details, render_titled_line},
+    view::{
+        INDENT, LABEL, draw_lines,
+        job_rows::{self, JobNodeTable, JobRow, NAME},
+        node_details, render_titled_line,
+    },
     widget::bar,
 };
-use gaunt_api::{GpuTimeline, JobDetail, Question};
+use gaunt_api::{JobDetail, Question};
 
-/// Columns of the name of a timeline.
-const NAME: usize = 22;
 /// Findings with their sentence and next step; the others have a line.
 const WHOLE_FINDINGS: usize = 2;
-/// Minimum share of differing points for an outlier GPU.
-const ODD: f64 = 0.3;
+/// Minimum number of lines for the rows: a screen that is too low for all leaves out the end of what is above them.
+const ROWS_MIN: u16 = 3;
 
-/// Name of the cursor in the GPU timelines.
-const CURSOR: &str = "timelines";
+/// Name of the cursor in the outlier GPUs and nodes.
+const CURSOR: &str = "job rows";
 
 impl ScreenView for JobScreen {
     fn commands() -> &'static [ScreenCommand] {
@@ -61,16 +62,22 @@ impl ScreenView for JobScreen {
     }
 
     fn cursor_rows(&self, state: &ConsoleState) -> Option<CursorRows> {
-        let strips = state.data.job.as_deref().map_or(&[][..], outlier_strips);
-        let keys = strips.iter().map(|strip| strip.node.to_string()).collect();
-        Some(CursorRows { cursor: CURSOR, keys })
+        let rows = state.data.job.as_deref().map_or_else(Vec::new, job_rows::collect_rows);
+        Some(CursorRows { cursor: CURSOR, keys: rows.iter().map(JobRow::key).collect() })
     }
 
     fn item_target(&self, state: &ConsoleState) -> Option<Screen> {
-        let strips = outlier_strips(state.data.job.as_deref()?);
-        let at = state.cursors.of(CURSOR).row_index(strips.len(), |at| &strips[at].node);
-        let strip = strips.get(at)?;
-        Some(DeviceScreen::of_gpu(strip.node.clone(), &strip.gpu).into())
+        let rows = job_rows::collect_rows(state.data.job.as_deref()?);
+        match rows.get(self.cursor_rows(state)?.index(state))? {
+            JobRow::Outliers(outliers) => {
+                let node = outliers.timeline.node.clone();
+                Some(match outliers.gpus.as_slice() {
+                    [gpu] => DeviceScreen::of_gpu(node, gpu).into(),
+                    _ => NodeScreen(node).into(),
+                })
+            }
+            JobRow::Node(node) => Some(NodeScreen(node.name.clone()).into()),
+        }
     }
 
     /// Draws the job.
@@ -86,6 +93,10 @@ impl ScreenView for JobScreen {
     ///  OUTLIERS                last 1m58, newest at the right
     ///  most GPUs of the job    ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
     ///  gpu-0417 GPU 5          █████████████████████████████████████████████  ◂ differs 98 %
+    ///
+    ///  NODES     GPUs      finding               util %   SM %  power W
+    ///  gpu-0417  ░░░░░█░░  compute_straggler        100     61    3,310
+    ///  gpu-0401  ░░░░░░░░                           100     16    1,840
     /// ```
     fn draw(
         &self,
@@ -99,7 +110,7 @@ impl ScreenView for JobScreen {
             return self.draw_waiting(buffer, area, &self.header_title(), state, theme);
         };
         let width = usize::from(area.width);
-        let mut lines = vec![render_headline(job, theme)];
+        let mut lines = vec![render_headline(job, width, theme)];
         lines.push(render_titled_line("USEFUL", render_useful_share(job, width, theme), theme));
         lines.extend(render_loss_causes(job, width, theme));
         for (at, finding) in job.findings.iter().enumerate() {
@@ -108,16 +119,16 @@ impl ScreenView for JobScreen {
             lines.extend(finding.into_iter().take(shown));
         }
         lines.push(Line::default());
-        let used = (lines.len() as u16).min(area.height);
+        lines.truncate(area.height.saturating_sub(ROWS_MIN).into());
+        let used = lines.len() as u16;
         let rest = Rect { y: area.y + used, height: area.height - used, ..area };
-        let (strips, layout) = render_timelines(job, state, rest, theme);
-        lines.extend(strips);
         draw_lines(buffer, area, &lines);
-        layout
+        draw_rows(buffer, rest, job, state, theme)
     }
 }
 
-fn render_headline(job: &JobDetail, theme: Theme) -> Line<'static> {
+/// Renders name, owner, size and run time; what does not fit is left out whole, from the end.
+fn render_headline(job: &JobDetail, width: usize, theme: Theme) -> Line<'static> {
     let text = |name: &str| job.line.find_column(name).and_then(|column| column.text_at(0));
     let number = |name: &str| job.line.find_column(name).and_then(|column| column.number_at(0));
     let mut spans =
@@ -139,6 +150,9 @@ fn render_headline(job: &JobDetail, theme: Theme) -> Line<'static> {
     if let Some(seconds) = number("runtime") {
         let span = display_text::format_duration(Duration::from_secs_f64(seconds.clamp(0.0, 1e12)));
         spans.push(Span::raw(format!("   running {span}")));
+    }
+    while spans.len() > 1 && spans.iter().map(Span::width).sum::<usize>() > width {
+        spans.pop();
     }
     Line::from(spans)
 }
@@ -204,79 +218,73 @@ fn render_loss_causes(job: &JobDetail, width: usize, theme: Theme) -> Vec<Line<'
     titles.zip(rows).map(|(title, row)| render_titled_line(title, row, theme)).collect()
 }
 
-/// Returns the timelines that differ from the others: the answer has them first.
-fn outlier_strips(job: &JobDetail) -> &[GpuTimeline] {
-    let strips = &job.past.strips;
-    let end = strips.iter().position(|strip| strip.odd_ratio < ODD).unwrap_or(strips.len());
-    &strips[..end]
+/// A line of the lower part.
+#[derive(Clone, Copy, Debug)]
+enum JobLine {
+    /// Title of the timelines.
+    Title,
+    /// Timeline of most GPUs.
+    Most,
+    /// That no GPU differs.
+    NoOutlier,
+    /// A blank line.
+    Blank,
+    /// Headings of the nodes.
+    NodeHeading,
+    /// The row of this index.
+    Row(usize),
 }
 
-fn render_timelines(
+/// Draws outlier GPUs and nodes, scrolled to the cursor.
+fn draw_rows(
+    buffer: &mut Buffer,
+    area: Rect,
     job: &JobDetail,
     state: &ConsoleState,
-    area: Rect,
     theme: Theme,
-) -> (Vec<Line<'static>>, ScreenLayout) {
+) -> ScreenLayout {
+    let rows = job_rows::collect_rows(job);
+    let keys = rows.iter().map(JobRow::key).collect();
+    let chosen = CursorRows { cursor: CURSOR, keys }.index(state);
+    let outliers = rows.iter().take_while(|row| matches!(row, JobRow::Outliers(_))).count();
+    let mut lines = vec![JobLine::Title, JobLine::Most];
+    lines.extend((outliers == 0).then_some(JobLine::NoOutlier));
+    lines.extend((0..outliers).map(JobLine::Row));
+    if outliers < rows.len() {
+        lines.extend([JobLine::Blank, JobLine::NodeHeading]);
+        lines.extend((outliers..rows.len()).map(JobLine::Row));
+    }
+    let at = lines.iter().position(|line| matches!(line, JobLine::Row(row) if *row == chosen));
+    let page = usize::from(area.height).max(1);
+    let from = first_visible_row(at.unwrap_or(0), lines.len(), page);
+
+    let width = usize::from(area.width);
+    let table = JobNodeTable::new(job, &rows[outliers..], width);
     let timeline = &job.past;
-    let available = usize::from(area.width).saturating_sub(NAME + 2 + 20).max(10);
-    let points = timeline.most.chars().count().min(available);
-    let span =
-        display_text::format_duration(Duration::from_millis(timeline.step_ms * points as u64));
-    let mut lines = vec![Line::from(vec![
-        Span::styled(format!(" {:<NAME$}", "OUTLIERS"), theme.style_for(StyleRole::Title)),
-        Span::styled(format!("last {span}, newest at the right"), theme.style_for(StyleRole::Dim)),
-    ])];
-    let mut most = vec![Span::styled(
-        format!(" {}", display_text::align_left("most GPUs of the job", NAME)),
-        theme.style_for(StyleRole::Dim),
-    )];
-    most.extend(render_timeline(&timeline.most, points, theme));
-    lines.push(Line::from(most));
-    let page = usize::from(area.height).saturating_sub(2).max(1);
-    let strips = outlier_strips(job);
-    if strips.is_empty() {
-        lines.push(Line::styled(" no GPU differs", theme.style_for(StyleRole::Dim)));
-    }
-    let at = state.cursors.of(CURSOR).row_index(strips.len(), |at| &strips[at].node);
-    let from = first_visible_row(at, strips.len(), page);
+    let points = timeline.most.chars().count().min(width.saturating_sub(NAME + 2 + 20).max(10));
     let mut click_areas = Vec::new();
-    for (row, strip) in strips.iter().enumerate().skip(from).take(page) {
-        let y = area.y + lines.len() as u16;
-        click_areas
-            .push(ClickArea { area: Rect { y, height: 1, ..area }, target: ClickTarget::Row(row) });
-        lines.push(render_named_timeline(strip, row == at, points, theme));
+    for (y, line) in (area.top()..area.bottom()).zip(&lines[from..]) {
+        let line = match *line {
+            JobLine::Title => {
+                let span = Duration::from_millis(timeline.step_ms * points as u64);
+                job_rows::render_title(span, theme)
+            }
+            JobLine::Most => job_rows::render_most(&timeline.most, points, theme),
+            JobLine::NoOutlier => Line::styled(" no GPU differs", theme.style_for(StyleRole::Dim)),
+            JobLine::Blank => Line::default(),
+            JobLine::NodeHeading => table.render_heading(theme),
+            JobLine::Row(row) => {
+                let area = Rect { y, height: 1, ..area };
+                click_areas.push(ClickArea { area, target: ClickTarget::Row(row) });
+                match &rows[row] {
+                    JobRow::Outliers(gpus) => {
+                        job_rows::render_outliers(gpus, row == chosen, points, theme)
+                    }
+                    JobRow::Node(node) => table.render_node(node, row == chosen, theme),
+                }
+            }
+        };
+        buffer.set_line(area.x, y, &line, area.width);
     }
-    (lines, ScreenLayout { page, click_areas, ..ScreenLayout::default() })
-}
-
-fn render_named_timeline(
-    one: &GpuTimeline,
-    chosen: bool,
-    points: usize,
-    theme: Theme,
-) -> Line<'static> {
-    let name = display_text::align_left(&format!("{} GPU {}", one.node, one.gpu), NAME);
-    let style = if chosen { theme::selected_style(Style::new()) } else { Style::new() };
-    let mut spans = vec![Span::raw(" "), Span::styled(name, style)];
-    spans.extend(render_timeline(&one.states, points, theme));
-    let text = format!("  ◂ differs {} %", display_text::format_whole_percent(Some(one.odd_ratio)));
-    spans.push(Span::styled(text, theme.style_for(StyleRole::Title)));
-    Line::from(spans)
-}
-
-/// Renders the newest part of a timeline; adjacent points of one state share a span.
-fn render_timeline(states: &str, points: usize, theme: Theme) -> Vec<Span<'static>> {
-    let skipped = states.chars().count().saturating_sub(points);
-    let mut spans: Vec<Span<'static>> = Vec::new();
-    let mut last = None;
-    for code in states.chars().skip(skipped) {
-        let state = GpuState::from_letter_code(code).unwrap_or(GpuState::Unknown);
-        let sign = theme::state_sign(state);
-        match spans.last_mut() {
-            Some(span) if last == Some(state) => span.content.to_mut().push_str(sign),
-            _ => spans.push(Span::styled(sign, theme.state_style(state))),
-        }
-        last = Some(state);
-    }
-    spans
+    ScreenLayout { page, click_areas, ..ScreenLayout::default() }
 }

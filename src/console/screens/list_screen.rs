@@ -47,9 +47,13 @@ impl ScreenView for ListScreen {
                 ScreenCommand::main(6, "gpus", "all GPUs", "GPUs", |_| {
                     Ok(ListScreen(Subject::Gpus).into())
                 }),
-                ScreenCommand::main(7, "ports", "all ports, by load", "ports, by load", |_| {
-                    Ok(ListScreen(Subject::Ports).into())
-                }),
+                ScreenCommand::main(
+                    7,
+                    "ports",
+                    "all ports, worst first",
+                    "ports, worst first",
+                    |_| Ok(ListScreen(Subject::Ports).into()),
+                ),
                 ScreenCommand::main(
                     9,
                     "targets",
@@ -352,7 +356,7 @@ fn render_title(
     let count = if list.rows.is_empty() { total } else { format!("{matched} of {total}") };
     let order = list.sort.map_or_else(
         || match table.subject {
-            Subject::Nodes | Subject::Findings => "worst first ".to_owned(),
+            Subject::Nodes | Subject::Findings | Subject::Ports => "worst first ".to_owned(),
             Subject::Closed => "newest first ".to_owned(),
             _ => "by name ".to_owned(),
         },

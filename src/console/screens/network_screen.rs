@@ -29,6 +29,9 @@ use gaunt_api::{FabricCellColumns, FabricMatrix, Filter, Question, Subject, filt
 const CELL: usize = 8;
 /// Maximum width of a leaf name.
 const LEAF: usize = 16;
+/// Cables that are shown before the NVLink domains have lines.
+const MIN_CABLES: usize = 6;
+
 impl ScreenView for NetworkScreen {
     fn commands() -> &'static [ScreenCommand] {
         const {
@@ -229,14 +232,16 @@ fn render_below(
     let mut below = cable_rows::render_cell_numbers(fabric, chosen, width, theme);
     let asked = selected_cables(state);
     let cables = state.data.cables.as_ref().filter(|(of, _)| asked.as_ref() == Some(of));
+    let domains = state.data.domains.as_ref();
+    let domains =
+        domains.map_or_else(Vec::new, |(_, gpus)| cable_rows::render_domains(gpus, theme));
     if let Some((_, ports)) = cables {
         let at = below.len() - 1;
         let left = height.saturating_sub(below.len());
+        let left = left.saturating_sub(domains.len()).max(left.min(MIN_CABLES));
         below.splice(at..at, cable_rows::render_cables(ports, theme).into_iter().take(left));
     }
-    if let Some((_, gpus)) = &state.data.domains {
-        below.extend(cable_rows::render_domains(gpus, theme));
-    }
+    below.extend(domains);
     below.truncate(height);
     below
 }
@@ -362,7 +367,10 @@ fn render_title(
         (0, _) => vec![title, Span::raw(format!("{label}   {ports}"))],
         (_, false) => vec![title, Span::raw(format!("{label}   {ports} · ")), bad],
         // On a narrow screen what is wrong replaces what there is, and is never cut off.
-        (_, true) => vec![title, bad, Span::raw(format!("   {label}"))],
+        (_, true) => {
+            let unit = label.split(';').next().unwrap_or(label);
+            vec![title, bad, Span::raw(format!("   {unit}"))]
+        }
     };
     if !filter.is_empty() {
         let text =

@@ -225,7 +225,15 @@ fn render_loss_causes(
         spans.push(Span::raw(if width < NARROW { "  " } else { " GPUs   " }));
     }
     if lost.unknown_gpus > 0 {
-        let text = format!("unknown {} GPUs", display_text::format_count(lost.unknown_gpus.into()));
+        let unknown = display_text::format_count(lost.unknown_gpus.into());
+        let text = format!("unknown {unknown} GPUs");
+        let used: usize = spans.iter().map(Span::width).sum();
+        if INDENT + used + text.len() > width
+            && let Some(unit) = spans.last_mut()
+        {
+            // The unit is said once, at the end.
+            *unit = Span::raw(", ");
+        }
         spans.push(Span::styled(text, theme.style_for(StyleRole::Dim)));
     }
     Some(spans)

@@ -244,7 +244,8 @@ impl<'a> HeatValues<'a> {
         let known = || gpus.clone().filter_map(|gpu| self.values.get(gpu).copied().flatten());
         match known().reduce(f64::min).zip(known().reduce(f64::max)) {
             Some((low, high)) => {
-                format!("{} to {}", self.format_value(low), self.format_value(high))
+                let (low, high) = (self.format_value(low), self.format_value(high));
+                if low == high { low } else { format!("{low} to {high}") }
             }
             None => display_text::ABSENT.to_owned(),
         }

@@ -19,7 +19,7 @@ const WORST_WIDTH: u16 = 78;
 const WORST_WIDEST: u16 = 110;
 /// Number of worst nodes below the heat map, as long as the map keeps enough lines.
 const WORST_BELOW: usize = 4;
-/// Minimum lines beside the heat map for the finding under the cursor.
+/// Minimum lines beside the heat map for the finding or node under the cursor and the worst nodes.
 const DETAIL_MIN: u16 = 14;
 /// Minimum lines of the heat map, title included, before the worst nodes are dropped.
 pub(crate) const HEAT_MIN: usize = 3;
@@ -72,17 +72,22 @@ pub(crate) fn draw_maps(
     };
     layout.page = layout.page.max(1);
     layout.has_side_pane = area.width >= BESIDE;
-    if layout.has_side_pane && state.panel == OverviewPanel::Heat {
+    let shows_node = layout.has_side_pane && state.panel == OverviewPanel::Heat;
+    let finding = detail.filter(|_| layout.has_side_pane);
+    let table = if table.height >= DETAIL_MIN && (shows_node || finding.is_some()) {
+        let (beside, nodes) = split_detail(map, table, heat_map::full_height(state, map.width));
+        match finding {
+            Some(finding) => {
+                finding_details::draw_below_list(buffer, beside, finding, state, theme);
+            }
+            None => heat_detail::draw(buffer, beside, state, theme),
+        }
+        nodes
+    } else if shows_node {
         heat_detail::draw(buffer, table, state, theme);
         return layout;
-    }
-    let table = match detail.filter(|_| layout.has_side_pane && table.height >= DETAIL_MIN) {
-        Some(finding) => {
-            let (beside, nodes) = split_detail(map, table, heat_map::full_height(state, map.width));
-            finding_details::draw_below_list(buffer, beside, finding, state, theme);
-            nodes
-        }
-        None => table,
+    } else {
+        table
     };
     let worst = &overview.worst;
     let at = state.cursors.of(WORST_CURSOR).row_index(worst.len(), |at| &worst[at].node);

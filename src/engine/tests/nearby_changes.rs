@@ -119,3 +119,32 @@ fn finding_has_owner_cost_and_the_change_near_its_start() {
     assert_eq!(explained.context.as_ref(), list.contexts.first());
     assert_eq!(run.fetch_overview().contexts.len(), list.contexts.len());
 }
+
+#[test]
+fn deploy_is_a_change_of_the_pod_template_and_a_restarted_pod_is_none() {
+    let mut run = EngineTestRun::new("healthy", 4, 3);
+    let mut step = |pods: [&str; 2], periods| {
+        run.step_edited(periods, |node, report| {
+            if let Some(pod) = pods.get(node).filter(|pod| !pod.is_empty()) {
+                let device = report.ensure_device(Device::new_gpu(0));
+                report.add_info(device, gpu::JOB_INFO, &[("job", "ml/vllm"), ("pod", pod)]);
+            }
+        });
+        let is_deploy = |change: &FleetChange| {
+            change.kind == FleetChangeKind::JobStarted && !change.what.is_empty()
+        };
+        let changes = run.changes().into_iter().filter(is_deploy);
+        changes.map(|change| change.describe()).collect::<Vec<_>>()
+    };
+    let [first, second] = ["vllm-7d4b9c8f5-x2k7q", "vllm-7d4b9c8f5-bcdfg"];
+    assert_eq!(step([first, second], 50), [""; 0], "what was there at first is no deploy");
+    assert_eq!(step(["vllm-7d4b9c8f5-zzzzz", second], 6), [""; 0], "a pod was restarted");
+    let deployed = "job ml/vllm deployed on 1 node: pod template 7d4b9c8f5 → 5f6c9d7b4";
+    assert_eq!(step(["vllm-5f6c9d7b4-q2w4z", second], 6), [deployed]);
+    let rest = ["vllm-5f6c9d7b4-q2w4z", "vllm-5f6c9d7b4-vwxz2"];
+    assert_eq!(step(rest, 6), [deployed], "the rest of the rollout is the same deploy");
+    assert_eq!(step([rest[0], second], 6), [deployed], "a page that was late is no deploy");
+    assert_eq!(step(rest, 130), [deployed]);
+    let back = "job ml/vllm deployed on 1 node: pod template 5f6c9d7b4 → 7d4b9c8f5";
+    assert_eq!(step([rest[0], first], 6), [deployed, back], "a rollback is a deploy");
+}

@@ -61,8 +61,6 @@ pub(super) struct TrackedFinding {
     calmer: Option<UnixMs>,
     /// The cost that was recorded last, and when.
     noted_cost: (f64, UnixMs),
-    /// The cost by which it is listed: it follows its cost once that differs noticeably, so that no list is reordered by noise.
-    pub(super) listed_cost: f64,
     /// The number of victims that was recorded last, and when.
     noted_victims: (usize, UnixMs),
     /// Whether it was open before a restart and was not seen since.
@@ -87,7 +85,8 @@ impl TrackedFinding {
             FindingLifecycle { opened: now, seen: now, openings: 1, ..FindingLifecycle::default() };
         let noted_cost = (finding.lost_gpus, now);
         let noted_victims = (finding.victims.len(), now);
-        let finding = Finding { life, ..finding };
+        let listed_lost_gpus = Some(finding.lost_gpus);
+        let finding = Finding { life, listed_lost_gpus, ..finding };
         let mut tracked = Self {
             estimate: finding.lost_gpus,
             close_s: 0.0,
@@ -95,7 +94,6 @@ impl TrackedFinding {
             undecided_until: now,
             calmer: None,
             noted_cost,
-            listed_cost: noted_cost.0,
             noted_victims,
             resumed: false,
             unsettled: false,
@@ -124,7 +122,6 @@ impl TrackedFinding {
             undecided_until,
             calmer: None,
             noted_cost,
-            listed_cost: noted_cost.0,
             noted_victims,
             resumed,
             unsettled: resumed,
@@ -189,6 +186,7 @@ impl TrackedFinding {
         let before = std::mem::replace(&mut self.record.finding, finding);
         self.record.finding.life = before.life;
         self.record.finding.missing = before.missing;
+        self.record.finding.listed_lost_gpus = before.listed_lost_gpus;
     }
 
     /// Lets it close at this step, for this reason.
@@ -268,11 +266,13 @@ impl TrackedFinding {
 
     /// Sets the lost GPUs that are attributed to it now.
     pub(super) fn set_cost(&mut self, lost_gpus: f64, now: UnixMs) {
+        let listed = self.record.finding.listed_lost_gpus;
         self.record.finding.set_lost_gpus(lost_gpus);
-        if (lost_gpus - self.listed_cost).abs()
-            >= (self.listed_cost * SAME_COST).max(SAME_LISTED_COST)
-        {
-            self.listed_cost = lost_gpus;
+        // No list is reordered by noise.
+        let is_same =
+            |listed: f64| (lost_gpus - listed).abs() < (listed * SAME_COST).max(SAME_LISTED_COST);
+        if !listed.is_some_and(is_same) {
+            self.record.finding.listed_lost_gpus = Some(lost_gpus);
         }
         let (cost, at) = self.noted_cost;
         if at == now {

@@ -93,18 +93,40 @@ fn pod_owner(pod: &str) -> &str {
         Some((rest, part)) if is_part(part) && !rest.is_empty() => rest,
         _ => name,
     };
-    let is_random = |part: &str| part.bytes().all(|byte| DRAWN.contains(&byte));
+    if let Some((owner, _)) = split_template_hash(pod) {
+        return owner;
+    }
     let owner = match pod.rsplit_once('-') {
-        Some((rest, part)) if part.len() == 5 && is_random(part) => match rest.rsplit_once('-') {
-            Some((owner, hash)) if (8..=10).contains(&hash.len()) && is_random(hash) => {
-                return owner;
-            }
-            _ => rest,
-        },
+        Some((rest, part)) if is_suffix(part) => rest,
         _ => pod,
     };
     let owner = strip_part(owner, |part| part.bytes().all(|byte| byte.is_ascii_digit()));
     strip_part(owner, |part| ROLES.contains(&part))
+}
+
+/// The hash of the template of a pod that a Deployment made, as its name shows: `7d4b9c8f5` of `vllm-7d4b9c8f5-x2k7q`.
+/// Pods of one template have the same hash, and each change of the template gives another one.
+pub fn pod_template_hash(pod: &str) -> Option<&str> {
+    let (_, hash) = split_template_hash(pod)?;
+    // A pod of a CronJob has the minute of its schedule there.
+    (!hash.bytes().all(|byte| byte.is_ascii_digit())).then_some(hash)
+}
+
+/// Splits the name of a Deployment's pod into the Deployment and the hash of its template.
+fn split_template_hash(pod: &str) -> Option<(&str, &str)> {
+    let (rest, suffix) = pod.rsplit_once('-')?;
+    let (owner, hash) = rest.rsplit_once('-')?;
+    let is_template = is_suffix(suffix) && (8..=10).contains(&hash.len()) && is_random(hash);
+    is_template.then_some((owner, hash))
+}
+
+/// Whether it is the random end of a generated name.
+fn is_suffix(part: &str) -> bool {
+    part.len() == 5 && is_random(part)
+}
+
+fn is_random(part: &str) -> bool {
+    part.bytes().all(|byte| DRAWN.contains(&byte))
 }
 
 /// The characters of which Kubernetes makes generated names: no vowels, so that they spell no words.
@@ -112,3 +134,21 @@ const DRAWN: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The roles that training operators give to the pods of one job.
 const ROLES: [&str; 5] = ["worker", "master", "launcher", "chief", "ps"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn template_hash_is_that_of_a_deployments_pod() {
+        for (pod, owner, hash) in [
+            ("vllm-7d4b9c8f5-x2k7q", "vllm", Some("7d4b9c8f5")),
+            ("train-worker-0", "train", None),
+            ("nightly-28945672-x2k7q", "nightly", None),
+            ("eval-x2k7q", "eval", None),
+            ("-", "-", None),
+        ] {
+            assert_eq!((pod_owner(pod), pod_template_hash(pod)), (owner, hash), "{pod}");
+        }
+    }
+}

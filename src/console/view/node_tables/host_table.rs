@@ -27,12 +27,15 @@ pub(in super::super) fn render_host(
     let cpus = node.last_value(metric_key(host::CPUS));
     let busy = metric_rate(node, host::CPU_BUSY)
         .map_or_else(|| display_text::ABSENT.into(), |rate| format!("{rate:.1}"));
-    let busiest =
-        display_text::format_whole_percent(node.last_value(metric_key(host::CPU_BUSIEST)));
-    let cpu = format!("{busy} of {} busy, busiest {busiest} %", display_text::format_whole(cpus));
-    let share = |metric: MetricId| display_text::format_whole_percent(metric_rate(node, metric));
+    let percent = |share: Option<f64>| match share {
+        Some(_) => format!("{} %", display_text::format_whole_percent(share)),
+        None => display_text::ABSENT.to_owned(),
+    };
+    let busiest = percent(node.last_value(metric_key(host::CPU_BUSIEST)));
+    let cpu = format!("{busy} of {} busy, busiest {busiest}", display_text::format_whole(cpus));
+    let share = |metric: MetricId| percent(metric_rate(node, metric));
     let waiting = format!(
-        "IO {} %   CPU {} %   memory {} %",
+        "IO {}   CPU {}   memory {}",
         share(host::IO_PRESSURE),
         share(host::CPU_PRESSURE),
         share(host::MEMORY_PRESSURE),
