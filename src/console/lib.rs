@@ -32,6 +32,7 @@ mod fabric_peers;
 mod failed_questions;
 mod finding_list_rows;
 mod freshness;
+mod heat_index;
 mod key_binding;
 mod key_press;
 mod keymap;
