@@ -145,7 +145,7 @@ impl HeatIndex {
     pub(crate) fn nodes_of(&self, groups: Range<usize>) -> &[u32] {
         match &self.groups {
             None => &self.order[groups],
-            Some(list) => match &list[groups] {
+            Some(sites) => match &sites[groups] {
                 [] => &[],
                 [first, .., last] => &self.order[first.nodes.start..last.nodes.end],
                 [only] => &self.order[only.nodes.clone()],

@@ -288,8 +288,8 @@ impl HeatRenderer<'_> {
         }
         let name = display_text::align_left(index.group_name(first), self.grid.label - 1);
         self.draw_text((x, y), &name, theme.style_for(StyleRole::Dim));
-        let mut left = x + self.grid.label as u16;
-        for group in (first..count).step_by(shared).take(self.grid.per_row) {
+        let groups = (first..count).step_by(shared).take(self.grid.per_row);
+        for (left, group) in (x + self.grid.label as u16..).zip(groups) {
             let nodes = index.nodes_of(group..(group + shared).min(count));
             if let Some(node) = nodes.first() {
                 let area = Rect { x: left, y, width: 1, height: 1 };
@@ -301,7 +301,6 @@ impl HeatRenderer<'_> {
             let is_selected = self.chosen.is_some_and(|node| nodes.contains(&node));
             let style = if is_selected { theme::selected_style(style) } else { style };
             self.draw_cell((left, y), (sign, style));
-            left += 1;
         }
     }
 }
