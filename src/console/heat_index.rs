@@ -191,7 +191,11 @@ impl HeatIndex {
         for ((_, states), gpus) in heat.node_rows().zip(&heat.gpus) {
             end = (end + usize::from(*gpus)).min(heat.states.len());
             self.starts.push(end as u32);
-            let state = states.bytes().map(theme::ranked_state).max_by_key(|(rank, _)| *rank);
+            // The GPUs of a node mostly have one state.
+            let (mut state, mut last) = (None, None);
+            for code in states.bytes().filter(|code| last.replace(*code) != Some(*code)) {
+                state = state.max(Some(theme::ranked_state(code)));
+            }
             self.worst.push(WorstOfNodes { state, finding: None });
         }
         for finding in &self.overview.findings {
@@ -218,15 +222,19 @@ impl HeatIndex {
             Some((groups, order)) => (Some(groups), order),
             None => (None, (0..nodes as u32).collect()),
         };
-        let (mut gpus, mut label) = (0, 0);
-        for group in 0..self.group_count() {
-            let of_group = self.nodes_of(group..group + 1).iter();
+        let (mut gpus, mut nodes, mut label) = (0, nodes.min(1), 0);
+        for group in self.groups.iter().flatten() {
+            let of_group = self.order[group.nodes.clone()].iter();
             gpus = gpus.max(of_group.map(|node| self.gpus_of(*node).len()).sum());
-            label = label.max(display_text::text_width(self.group_name(group)));
+            nodes = nodes.max(group.nodes.len());
+            label = label.max(display_text::text_width(&group.name));
         }
-        (self.most_gpus, self.label_width) = (gpus, label);
-        let sizes = self.groups.iter().flatten().map(|group| group.nodes.len());
-        self.most_nodes = sizes.max().unwrap_or(nodes.min(1));
+        if self.groups.is_none() {
+            let names = self.heat().nodes.iter().take(self.worst.len());
+            gpus = self.starts.windows(2).map(|node| node[1] - node[0]).max().unwrap_or(0) as usize;
+            label = names.map(|name| display_text::text_width(name)).max().unwrap_or(0);
+        }
+        (self.most_gpus, self.most_nodes, self.label_width) = (gpus, nodes, label);
     }
 
     /// Returns the range of a field, if the table has a value for each GPU.
