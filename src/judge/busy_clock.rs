@@ -38,9 +38,14 @@ impl BusyClock {
         self.samples = self.samples.saturating_add(1);
     }
 
-    /// Returns the lowest usual clock, once it is known.
-    pub(super) fn lowest_hertz(self) -> Option<f64> {
-        (self.samples >= LEARNED_SAMPLES).then_some(f64::from(self.lowest))
+    /// Returns the lowest usual clock. Before it is known, that is the mean of its past, or the lowest that was seen by now.
+    pub(super) fn lowest_hertz(self, mean: Option<f64>) -> Option<f64> {
+        let lowest = f64::from(self.lowest);
+        match self.samples {
+            0 => mean,
+            LEARNED_SAMPLES.. => Some(lowest),
+            _ => mean.map(|mean| mean.min(lowest)),
+        }
     }
 }
 
@@ -54,12 +59,18 @@ mod tests {
         for at in 0..60 {
             clock.learn_clock(if at % 3 == 0 { 1.55e9 } else { 2.5e9 });
         }
-        let lowest = clock.lowest_hertz().unwrap();
+        let lowest = clock.lowest_hertz(None).unwrap();
         assert!((1.5e9..1.6e9).contains(&lowest), "{lowest}");
         for _ in 0..4 {
             clock.learn_clock(1.2e9);
         }
-        assert!(clock.lowest_hertz().unwrap() > 1.45e9);
-        assert_eq!(BusyClock::default().lowest_hertz(), None);
+        assert!(clock.lowest_hertz(None).unwrap() > 1.45e9);
+        assert_eq!(BusyClock::default().lowest_hertz(None), None);
+        let mut new = BusyClock::default();
+        assert_eq!(new.lowest_hertz(Some(1.8e9)), Some(1.8e9), "a mean that was restored");
+        new.learn_clock(1.5e9);
+        new.learn_clock(1.9e9);
+        assert!(new.lowest_hertz(Some(1.8e9)).unwrap() < 1.51e9);
+        assert_eq!(new.lowest_hertz(None), None);
     }
 }

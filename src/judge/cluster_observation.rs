@@ -154,14 +154,6 @@ impl JudgeState {
         let gpu = &mut self.gpus[row as usize];
         gpu.averages.learn_baselines(at, gap, frozen, &self.limits);
         gpu.averages.count_replays(cluster, row, at, frozen);
-        let uses_memory = gpu_signals::uses_memory(cluster, row, &self.limits);
-        let is_busy = gpu
-            .averages
-            .utilization_at(at, gap)
-            .is_some_and(|busy| busy >= self.limits.utilization_launch_ratio);
-        let pace = gpu.averages.activity_ratio(at, gap, &self.limits);
-        let works = is_busy && pace.is_none_or(|pace| pace >= self.limits.standstill_ratio);
-        gpu.start.observe_memory(at, uses_memory, works);
         self.health.observe_work(
             row,
             at,
@@ -173,6 +165,15 @@ impl JudgeState {
         let verdict =
             gpu_state_rules::classify_state(&signals, gpu.hysteresis.current_state(), &self.limits);
         gpu.hysteresis.observe_verdict(verdict, at, &self.limits);
+        let uses_memory = gpu_signals::uses_memory(cluster, row, &self.limits);
+        let is_busy =
+            signals.utilization.is_some_and(|busy| busy >= self.limits.utilization_launch_ratio);
+        let pace = gpu.averages.activity_ratio(at, gap, &self.limits);
+        let works = is_busy
+            // One that has always busy-waited has that as its baseline.
+            && !gpu_state_rules::is_quiet(&signals, &self.limits)
+            && pace.is_none_or(|pace| pace >= self.limits.standstill_ratio);
+        gpu.start.observe_memory(at, uses_memory, works);
         begins
     }
 
@@ -265,6 +266,7 @@ impl JudgeState {
         let begins = gpu.allocation.observe_holder(at, named, gpu.allocated, frozen, &self.limits);
         if begins {
             gpu.averages.reset_baselines();
+            gpu.start.has_worked = false;
             gpu.idler = LevelEvidence::default();
             gpu.slower_clock = LevelEvidence::default();
             gpu.drift = ClockDrift::default();

@@ -61,6 +61,11 @@ fn detect_collective_hang(
     }
     let is_profiled = group.is_profiled(&judge.gpus, cluster.now(), cluster.freshness_window());
     let hosts = SilentHosts::of(judge, cluster, group, &nodes, is_profiled)?;
+    // What never worked has no past to fall short of: that no data moves between nodes must show that it should have begun.
+    let in_start = ranks.never_worked * 2 >= ranks.known;
+    if in_start && (group.nodes.len() < 2 || hosts.traffic.is_none()) {
+        return None;
+    }
     let silent_kinds =
         usize::from(hosts.traffic.is_some()) + usize::from(hosts.io.is_some() && !hosts.wait);
     let finding = if spins || await_idle {
@@ -68,6 +73,9 @@ fn detect_collective_hang(
         let mut what = format!("{busy_waiting} busy-wait in a collective without progress");
         if await_idle {
             let _ = write!(what, ", {} do nothing", ranks.known - ranks.busy_waiting);
+        }
+        if in_start {
+            what += " and have done no work since their processes began";
         }
         let page_delay = if group.job.is_some() { 0.0 } else { limits.inferred_hang_seconds };
         // Where nothing shows that the hosts are silent, ranks may wait for one that writes a checkpoint: not for long.
@@ -85,32 +93,52 @@ fn detect_collective_hang(
                 .context_if(await_idle)
                 .with_note(format!("limit: share of {} GPUs", ranks.known))])
     } else {
-        // One that comes and goes on a single node, such as a notebook, waits for its user.
-        let is_alone = group.nodes.len() < 2 && judge.gangs.of(group).has_paused();
-        if group.job.is_none()
-            || is_alone
-            || !hosts.have_sent
-            || hosts.serve
-            || hosts.wait
-            || !is_held(cluster, group, limits)
-        {
-            return None;
-        }
-        let idle = format_count(ranks.still, "GPU");
-        let verb = if ranks.still == 1 { "does" } else { "do" };
-        let what = format!("{idle} {verb} nothing, nothing is sent, and no host reads or writes");
+        idle_hang(judge, cluster, group, &ranks, &hosts, least)?
+    };
+    let mut finding = finding
+        .with_cost(ranks.known as f64, list_victims(cluster, group, &nodes))
+        .with_evidence(ranks.collect_evidence(limits, is_profiled))
+        .with_evidence(hosts.collect_evidence(limits));
+    // Whether a job works at all is known once it has.
+    let has_worked =
+        |row: &u32| judge.gpus.get(*row as usize).is_some_and(|gpu| gpu.start.has_worked);
+    if in_start && !group.gpus.iter().any(has_worked) {
+        finding.cap_severity();
+    }
+    Some(finding)
+}
+
+/// Returns the finding that all ranks of a job do nothing, unless that is how it is used; it may wait for somebody.
+fn idle_hang(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    group: &JobGroup,
+    ranks: &RankActivity,
+    hosts: &SilentHosts,
+    least: f64,
+) -> Option<PendingFinding> {
+    let limits = &judge.limits;
+    // One that comes and goes on a single node, such as a notebook, waits for its user.
+    let is_alone = group.nodes.len() < 2 && judge.gangs.of(group).has_paused();
+    if group.job.is_none()
+        || is_alone
+        || !hosts.have_sent
+        || hosts.serve
+        || hosts.wait
+        || !is_held(cluster, group, limits)
+    {
+        return None;
+    }
+    let idle = format_count(ranks.still, "GPU");
+    let verb = if ranks.still == 1 { "does" } else { "do" };
+    let what = format!("{idle} {verb} nothing, nothing is sent, and no host reads or writes");
+    Some(
         PendingFinding::of(FindingKind::CollectiveHang, group.to_entity(), 1, true)
             .with_hold_seconds(limits.pause_settle_seconds)
             .with_summary(ranks.render_hang(group, &what), ranks.next_step())
             .with_evidence([EvidenceRow::IdleGpus
                 .to_evidence(Some(ranks.still as f64), Some(least))
-                .with_note(format!("limit: share of {} GPUs", ranks.known))])
-    };
-    Some(
-        finding
-            .with_cost(ranks.known as f64, list_victims(cluster, group, &nodes))
-            .with_evidence(ranks.collect_evidence(limits, is_profiled))
-            .with_evidence(hosts.collect_evidence(limits)),
+                .with_note(format!("limit: share of {} GPUs", ranks.known))]),
     )
 }
 
@@ -209,6 +237,8 @@ struct RankActivity {
     known: usize,
     busy_waiting: usize,
     still: usize,
+    /// Those that have never worked since their processes began, too long ago for a start.
+    never_worked: usize,
     pace: Option<f64>,
     power: Option<f64>,
     /// The power below which they may busy-wait.
@@ -227,7 +257,7 @@ impl RankActivity {
         let (mut paces, mut powers, mut most_powers) = (Vec::new(), Vec::new(), Vec::new());
         let mut memory = Vec::new();
         let mut outliers = Vec::new();
-        let (mut known, mut busy_waiting, mut still) = (0, 0, 0);
+        let (mut known, mut busy_waiting, mut still, mut never_worked) = (0, 0, 0, 0);
         for row in &group.gpus {
             let Some(entry) = cluster.device_at(DeviceClass::Gpu, *row) else { continue };
             let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
@@ -242,6 +272,7 @@ impl RankActivity {
                 outliers.push(entry);
             }
             still += usize::from(is_still(judge, cluster, gpu) == Some(true));
+            never_worked += usize::from(gpu.start.has_never_worked(now));
             paces.extend(gpu.averages.activity_ratio(now, gap, &judge.limits));
             powers.extend(gpu.averages.power_at(now, gap));
             most_powers.push(most_waiting_power(gpu, limits));
@@ -258,6 +289,7 @@ impl RankActivity {
             known,
             busy_waiting,
             still,
+            never_worked,
             pace: median(paces),
             power: median(powers),
             most_power: median(most_powers),
@@ -311,14 +343,18 @@ impl RankActivity {
 /// Whether a GPU does none of its baseline work. Without profiling counters, a busy-waiting GPU shows constant power that
 /// is low, or lower than usual while it no longer uses its memory. Low and constant is also the power of one that works
 /// under power smoothing or a workload power profile: data that goes over its NVLinks tells them apart. One whose process
-/// has just begun has nothing to stand still from. None without a baseline.
+/// has just begun has nothing to stand still from; one whose process began long ago and never worked stands still in its
+/// start. None without a baseline otherwise.
 pub(super) fn is_still(judge: &JudgeState, cluster: &Cluster, gpu: &GpuTracker) -> Option<bool> {
     let limits = &judge.limits;
     let (now, gap) = (cluster.now(), cluster.freshness_window());
-    let pace = gpu.averages.activity_ratio(now, gap, &judge.limits)?;
     if gpu.start.is_starting(now) {
         return Some(false);
     }
+    if gpu.start.has_never_worked(now) {
+        return Some(true);
+    }
+    let pace = gpu.averages.activity_ratio(now, gap, &judge.limits)?;
     if gpu.averages.is_profiled(now, gap) {
         return Some(pace < limits.hung_pace_ratio);
     }

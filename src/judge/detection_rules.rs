@@ -25,9 +25,10 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::StorageSlow,
-        "Most nodes of a slower job wait for IO together, most of them with IO pressure or late answers of their network file systems: the storage that they share is slow.",
+        "Most nodes of a slower job wait for IO together, most of them with IO pressure or late answers of their network file systems: the storage that they share is slow. So are pauses in which they do and that last at least twice as long as the shortest one of their job: its checkpoints have grown.",
         &[
             "shared_storage_seconds",
+            "unexplained_ratio",
             "io_pressure_ratio",
             "pressure_times",
             "slow_response_times",
@@ -36,7 +37,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::ComputeStraggler,
-        "The SM clock of an active GPU is below its peers (same job, model and role) and its own baseline without a thermal or HW slowdown, or it drifted below its peers (CUSUM).",
+        "The SM clock of an active GPU is below its peers (same job, model and role) and its own baseline without a thermal or HW slowdown, or it drifted below its peers (CUSUM). On a job of one node it is far below its own past while its work goes on and draws no more power. Or the GPU has more SM activity for the same tensor activity than the rest of its job.",
         &[
             "slow_clock_ratio",
             "peer_score",
@@ -73,7 +74,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::PortDown,
-        "A port that was active is down: its link-down counter rose, or two samples show it. A port that was down before the first sample should be active if its sibling ports are, or the same port of most other nodes is; one whose link is up and that waits for the subnet manager should be, whatever its siblings do. A port that is active at every sample flaps if that counter rises twice in a while.",
+        "A port that was active is down: its link-down counter rose, or two samples show it. A port that was down before the first sample should be active if its sibling ports are, or the same port of most other nodes is; one whose link is up and that waits for the subnet manager should be, whatever its siblings do. A port that is active at every sample flaps if that counter, or the one of link error recoveries, rises twice in a while.",
         &["port_samples", "port_never_active_seconds", "sharing_members", "flap_window_seconds"],
     ),
     (
@@ -110,7 +111,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::CollectiveHang,
-        "Almost all GPUs of a job busy-wait, or some while the others do nothing; none computes and the network is idle. Beside a host that shows IO pressure, and where some do nothing, that must outlast a checkpoint. A process that began within five minutes and has not worked yet does not hang. Without profiling counters a GPU stands still at low constant power, or at constant power below its usual one while it no longer uses its memory. Where NCCL RAS is read, the GPU of the rank that is behind is blamed.",
+        "Almost all GPUs of a job busy-wait, or some while the others do nothing; none computes and the network is idle. Beside a host that shows IO pressure, and where some do nothing, that must outlast a checkpoint. A process that began within five minutes and has not worked yet does not hang; one of a job on several nodes that began earlier and never worked does, as a warning until the job is known to work. Without profiling counters a GPU stands still at low constant power, or at constant power below its usual one while it no longer uses its memory. Where NCCL RAS is read, the GPU of the rank that is behind is blamed.",
         &[
             "hung_gpus_ratio",
             "hung_seconds",

@@ -159,14 +159,15 @@ evidence_rows! {
     ActivePeerPorts: "other nodes with the same port active", Count, other(&[port::STATE]);
     InactivePorts: "inactive ports of the node", Count, own(&[port::STATE]);
     LinkDowned: "link-down events", Count, own(&[port::LINK_DOWNED]).fact();
+    LinkRecoveries: "link error recoveries", Count, own(&[port::LINK_ERROR_RECOVERY]).fact();
     LineRate: "line rate", BytesPerSecond, own(&[port::RATE]).below();
     FormerLineRate: "line rate while active", BytesPerSecond, own(&[port::RATE]);
     PeerLineRate: "line rate of this port on most other nodes", BytesPerSecond, other(&[port::RATE]);
     LinkWidth: "link width", Count, own(&[port::LANES]);
-    LinkErrors: "symbol errors and receive errors per second", Count,
+    LinkErrors: "link errors per second", Count,
         own(&LINK_ERRORS).series_limit("errors_per_second");
-    LinkErrorCount: "symbol errors and receive errors, recent minutes", Count, own(&LINK_ERRORS);
-    SwitchLinkErrors: "symbol errors and receive errors per second (switch)", Count,
+    LinkErrorCount: "link errors, recent minutes", Count, own(&LINK_ERRORS);
+    SwitchLinkErrors: "link errors per second (switch)", Count,
         other(SWITCH_ERRORS).series_limit("errors_per_second");
     CorrectedBits: "FEC-corrected bits / baseline", Count,
         own(&[ethernet::CORRECTED_BITS]).limit("counter_times");
@@ -221,6 +222,9 @@ evidence_rows! {
     // Jobs.
     JobSlowdown: "job slowdown", Ratio, own(WORK).limit("slowed_ratio");
     UnexplainedLoss: "job slowdown without a cause", Ratio, own(WORK).limit("unexplained_ratio");
+    PauseSeconds: "seconds for which the job stands still", Seconds, own(WORK);
+    PauseShare: "share of the time in which the job stands still", Ratio,
+        own(WORK).limit("unexplained_ratio");
     Activity: "activity / baseline", Ratio, own(WORK).limit("hung_pace_ratio").below();
     BusyWaitingGpus: "GPUs busy-waiting in a collective", Count,
         own(&[gpu::UTILIZATION]).limit("hung_gpus_ratio");
@@ -244,7 +248,8 @@ evidence_rows! {
     TensorActivity: "tensor activity", Ratio, own(&[gpu::TENSOR_ACTIVE]);
     PeerActivity: "tensor activity / peer median", Ratio,
         own(&[gpu::TENSOR_ACTIVE]).limit("uneven_times");
-    LingeringGpu: "SM activity / job median", Ratio, own(&[gpu::SM_ACTIVE, gpu::TENSOR_ACTIVE]);
+    LingeringGpu: "SM activity for the same tensor activity / job median", Ratio,
+        own(&[gpu::SM_ACTIVE, gpu::TENSOR_ACTIVE]);
     DramActivity: "DRAM activity", Ratio, own(&[gpu::DRAM_ACTIVE]);
     MemoryActivity: "memory activity", Ratio,
         own(&[gpu::MEMORY_ACTIVITY]).limit("standstill_ratio").below();

@@ -18,6 +18,7 @@ use super::{
     Thresholds,
     evidence_sum::LevelEvidence,
     frozen_baselines::FrozenBaselines,
+    gpu_signals::LIGHT_LOAD_RATIO,
     gpu_tracker::GpuTracker,
     job_group::{JobGroup, JobGroups, SettledPace},
     job_pauses::Pauses,
@@ -322,7 +323,7 @@ impl JobEvidence {
             let averages = &gpu.averages;
             let busy = averages.usual_utilization()? * limits.hungry_slow_ratio;
             let is_busy = averages.utilization_at(now, gap)? >= busy
-                && averages.utilization_now()? >= limits.utilization_launch_ratio;
+                && averages.utilization_now()? >= LIGHT_LOAD_RATIO;
             let usual = averages.lowest_clock().filter(|_| is_busy)?;
             Some(1.0 - averages.clock_hertz(now, limits)? / usual)
         };

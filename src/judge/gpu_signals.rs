@@ -18,6 +18,9 @@ use super::{
 };
 use gaunt_cluster::{Cluster, Node};
 
+/// Utilization from which a GPU has the clock of a light load, which is no lower than that of a heavy one.
+pub(super) const LIGHT_LOAD_RATIO: f64 = 0.1;
+
 /// The input of the state rules; none where a signal is unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GpuSignals {
@@ -143,8 +146,7 @@ impl GpuAverages {
         self.clock_max = max.map(|max| max as f32).or(self.clock_max.known()).into();
         // A clock is one instant: that of a GPU which is idle at the time is no clock under load.
         let instant = value(gpu::UTILIZATION).or(utilization);
-        let is_busy = instant.is_none_or(|busy| busy >= limits.utilization_launch_ratio);
-        let clock = clock.filter(|_| is_busy);
+        let clock = clock.filter(|_| instant.is_none_or(|busy| busy >= LIGHT_LOAD_RATIO));
         self.last_clock = clock.into();
         self.clock_hertz.add_sample(clock, tick);
         let hardware = [
@@ -341,10 +343,9 @@ impl GpuAverages {
         self.usual_clock.usual_value()
     }
 
-    /// Returns the clock below which it does not work usually: the lowest one of its past, or the mean of a past that was
-    /// restored.
+    /// Returns the clock below which it does not work usually.
     pub(super) fn lowest_clock(&self) -> Option<f64> {
-        self.busy_clock.lowest_hertz().or_else(|| self.usual_clock())
+        self.busy_clock.lowest_hertz(self.usual_clock())
     }
 
     /// Counts its PCIe replays, and learns how many are usual unless it is frozen.

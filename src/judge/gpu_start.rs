@@ -10,6 +10,8 @@ use super::moving_average::CompactTimestamp;
 pub(super) struct GpuStart {
     /// Nothing used its memory at the last sample.
     empty: bool,
+    /// Whether its job has worked on it.
+    pub(super) has_worked: bool,
     /// When something began to, unless it has worked since.
     began: CompactTimestamp,
 }
@@ -20,6 +22,7 @@ const START_SECONDS: f64 = 300.0;
 impl GpuStart {
     /// Records whether its memory is used, if that is known, and whether it works.
     pub(super) fn observe_memory(&mut self, at: UnixMs, used: Option<bool>, works: bool) {
+        self.has_worked |= works;
         let Some(used) = used else { return };
         if works || !used {
             self.began = CompactTimestamp::default();
@@ -31,7 +34,17 @@ impl GpuStart {
 
     /// Whether a process has begun and has not worked yet, and may take as long.
     pub(super) fn is_starting(self, now: UnixMs) -> bool {
-        self.began.is_set() && CompactTimestamp::of(now).seconds_since(self.began) < START_SECONDS
+        self.unused_seconds(now).is_some_and(|seconds| seconds < START_SECONDS)
+    }
+
+    /// Whether a process began so long ago that it no longer starts, and has not worked since.
+    pub(super) fn has_never_worked(self, now: UnixMs) -> bool {
+        self.unused_seconds(now).is_some_and(|seconds| seconds >= START_SECONDS)
+    }
+
+    /// Returns the seconds since a process began that has not worked yet.
+    fn unused_seconds(self, now: UnixMs) -> Option<f64> {
+        self.began.is_set().then(|| CompactTimestamp::of(now).seconds_since(self.began))
     }
 }
 
@@ -49,9 +62,12 @@ mod tests {
         start.observe_memory(at(20), None, false);
         start.observe_memory(at(30), Some(true), false);
         assert!(start.is_starting(at(100)));
+        assert!(!start.has_never_worked(at(100)));
         assert!(!start.is_starting(at(30 + 300)), "it never began to work");
+        assert!(start.has_never_worked(at(30 + 300)));
         start.observe_memory(at(110), Some(true), true);
         start.observe_memory(at(120), Some(true), false);
         assert!(!start.is_starting(at(120)), "it stands still after it has worked");
+        assert!(!start.has_never_worked(at(900)));
     }
 }

@@ -31,6 +31,11 @@ pub(super) fn classify_state(
     found.or_else(|| lower.matches_state(held).then_some(held)).unwrap_or(GpuState::Unknown)
 }
 
+/// Whether a GPU computes next to nothing, as far as its signals show: it may still run a kernel that busy-waits.
+pub(super) fn is_quiet(signals: &GpuSignals, limits: &Thresholds) -> bool {
+    StateRules { signals, limits, slack: 1.0 }.is_quiet()
+}
+
 #[derive(Clone, Copy)]
 struct StateRules<'a> {
     signals: &'a GpuSignals,
@@ -118,19 +123,22 @@ impl StateRules<'_> {
             && self.is_below(s.power, l.power_comm_max_ratio)
     }
 
+    fn is_quiet(&self) -> bool {
+        let (s, l) = (self.signals, self.limits);
+        if self.has_profiling() {
+            return self.is_below(s.tensor, l.tensor_quiet_ratio)
+                && self.is_not_above(s.dram, l.dram_quiet_ratio)
+                && self.is_not_above(s.sm, l.sm_waiting_ratio);
+        }
+        self.is_below(s.power, l.power_waiting_ratio)
+    }
+
     fn is_waiting(&self) -> bool {
         let (s, l) = (self.signals, self.limits);
-        let quiet = if self.has_profiling() {
-            self.is_below(s.tensor, l.tensor_quiet_ratio)
-                && self.is_not_above(s.dram, l.dram_quiet_ratio)
-                && self.is_not_above(s.sm, l.sm_waiting_ratio)
-        } else {
-            self.is_below(s.power, l.power_waiting_ratio)
-        };
         // A single GPU has no peers to wait for.
         s.has_peers
             && s.allocated != Some(false)
-            && quiet
+            && self.is_quiet()
             && self.is_at_least(s.utilization, l.utilization_spinning_ratio)
             && self.is_not_above(s.comm, l.comm_quiet_ratio)
     }

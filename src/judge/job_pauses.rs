@@ -8,6 +8,7 @@ use gaunt_schema::{GpuState, UnixMs};
 use super::{
     Thresholds,
     gpu_tracker::{self, GpuTracker},
+    growing_pauses::{PastPause, PastPauses},
     host_averages::HostAverages,
     job_group::{JobGroup, JobGroups},
     sample_interval::SampleInterval,
@@ -21,6 +22,8 @@ pub(super) struct Pauses {
     dips: BTreeMap<String, Dip>,
     /// When each job was last seen to begin to stand still, and whether it does.
     stops: BTreeMap<String, Stops>,
+    /// The pauses of each job that have ended.
+    past: BTreeMap<String, PastPauses>,
 }
 
 /// One pause: its first and its last instant.
@@ -30,6 +33,8 @@ struct Pause {
     seen: UnixMs,
     /// The least traffic of the job meanwhile, relative to its baseline; infinite where that is not known.
     least: f64,
+    /// Whether most of its hosts wait for IO, or write much, at some time meanwhile.
+    io: bool,
 }
 
 /// A time at which a job nearly stands still.
@@ -93,6 +98,7 @@ impl Pauses {
             let settles = limits.pause_settle_seconds + interval.two_sample_seconds_of_all(limits);
             now.duration_since(pause.seen).as_secs_f64() < settles
         });
+        self.past.retain(|name, _| intervals.contains_key(name));
         self.stops.retain(|name, _| intervals.contains_key(name));
         self.dips.retain(|_, dip| {
             now.duration_since(dip.pause.seen).as_secs_f64() < limits.pause_settle_seconds
@@ -102,7 +108,7 @@ impl Pauses {
             // At short intervals a pause is seen as it is.
             let is_rare = group.interval.is_slow(limits);
             if is_rare && pace.is_some_and(|pace| pace < NEARLY_STILL) {
-                let pause = Pause { began: now, seen: now, least: f64::INFINITY };
+                let pause = Pause { began: now, seen: now, least: f64::INFINITY, io: false };
                 let dip = Dip { pause, is_still: false };
                 let dip = self.dips.entry(group.group_key()).or_insert(dip);
                 dip.pause.seen = now;
@@ -131,18 +137,29 @@ impl Pauses {
                 self.of.remove(&key);
                 continue;
             }
+            let most = limits.pause_seconds + 2.0 * cluster.scrape_period().as_secs_f64();
+            let has_ended = |pause: &&Pause| now.duration_since(pause.seen).as_secs_f64() > most;
+            let ended = self.of.get(&key).filter(has_ended).copied();
+            if let Some(ended) = ended {
+                self.past.entry(key.clone()).or_default().add_pause(ended.to_past());
+            }
             if !pauses {
                 continue;
             }
-            let begins = Pause { began: now, seen: now, least: f64::INFINITY };
+            let begins = Pause { began: now, seen: now, least: f64::INFINITY, io: false };
             let pause = self.of.entry(key).or_insert(begins);
-            let gap = now.duration_since(pause.seen).as_secs_f64();
-            if gap > limits.pause_seconds + 2.0 * cluster.scrape_period().as_secs_f64() {
+            if ended.is_some() {
                 *pause = begins;
             }
             pause.seen = now;
+            pause.io |= wait_for_io(cluster, group, hosts, limits);
             pause.least = pause.least.min(group.traffic.unwrap_or_default());
         }
+    }
+
+    /// Returns the pauses of a job that have ended.
+    pub(super) fn past_of(&self, group: &JobGroup) -> Option<&PastPauses> {
+        self.past.get(&group.group_key())
     }
 
     /// Whether a job pauses or did so a moment ago, so that averages of its work are not valid. A long pause is
@@ -203,6 +220,10 @@ impl Pauses {
 }
 
 impl Pause {
+    fn to_past(self) -> PastPause {
+        PastPause { began: self.began, ended: self.seen, io: self.io }
+    }
+
     fn creeps(&self, limits: &Thresholds) -> bool {
         let lasted = self.seen.duration_since(self.began).as_secs_f64();
         lasted >= LONG_PAUSES * limits.pause_settle_seconds && self.least >= CREEPING
@@ -212,6 +233,23 @@ impl Pause {
     fn is_averaged(&self, group: &JobGroup, now: UnixMs, limits: &Thresholds) -> bool {
         now.duration_since(self.seen).as_secs_f64() <= averaged_seconds(group, limits)
     }
+}
+
+/// Whether most hosts of a job wait for IO, by half of what starves a host, or write much.
+fn wait_for_io(
+    cluster: &Cluster,
+    group: &JobGroup,
+    hosts: &BTreeMap<NodeId, HostAverages>,
+    limits: &Thresholds,
+) -> bool {
+    let waits = |host: &&HostAverages| {
+        host.mostly_writes(cluster)
+            || host
+                .compare_io_pressure(cluster)
+                .is_some_and(|io| io.exceeds_limit(limits.io_pressure_ratio / 2.0, limits))
+    };
+    let of_group = group.nodes.iter().filter_map(|id| hosts.get(id));
+    of_group.filter(waits).count() * 2 > group.nodes.len()
 }
 
 /// Returns the seconds for which averages of a job contain what was.

@@ -40,6 +40,7 @@ mod gpu_signals;
 mod gpu_start;
 mod gpu_state_rules;
 mod gpu_tracker;
+mod growing_pauses;
 mod hang_cause;
 mod host_averages;
 mod host_blocks_network;
@@ -62,6 +63,7 @@ mod lingering_gpus;
 mod link_averages;
 mod link_quality;
 mod loaded_ports;
+mod lone_clock;
 mod loss_attribution;
 mod loss_causes;
 mod moving_average;
@@ -139,7 +141,7 @@ pub struct Judge {
 }
 
 /// All detectors; those that look for what no other finding explains come last.
-const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 17] = [
+const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 18] = [
     gpu_failed::detect_failed_gpus,
     slow_gpu::detect_slow_gpus,
     pcie_degraded::detect_degraded_pcie,
@@ -147,6 +149,7 @@ const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 17] = [
     fabric_degraded::detect_degraded_fabric,
     collective_hang::detect_hung_jobs,
     data_starvation::detect_starved_nodes,
+    growing_pauses::detect_growing_pauses,
     stuck_queues::detect_stuck_queues,
     fabric_congestion::detect_congestion,
     link_quality::detect_bad_links,

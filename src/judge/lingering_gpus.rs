@@ -7,12 +7,16 @@ use gaunt_schema::UnixMs;
 
 use super::{gpu_tracker::GpuTracker, robust_stats::median};
 
-/// The SM activity from which a GPU may linger, as a multiple of the median of its job: ranks of one job differ by a few
-/// per cent, and the waiting of the others is at most a third of theirs.
+/// The SM activity for the same tensor activity from which a GPU may linger, as a multiple of the median of its job: ranks of
+/// one job differ by a few per cent, and the waiting of the others is at most a third of theirs. Both are averages of the
+/// same samples, so that their quotient does not vary with the phase of a step in which a node is sampled.
 const LINGERS_TIMES: f64 = 1.25;
 
+/// The others wait for it: their SM activity is lower, by more than the phase of a step makes.
+const BUSIER_TIMES: f64 = 1.1;
+
 /// A GPU with so much more tensor activity than the median has more work than the others.
-const SAME_WORK_TIMES: f64 = 1.1;
+const SAME_WORK_TIMES: f64 = 1.25;
 
 /// The share of a job's GPUs that may linger: more of them are a stage with more work.
 const MOST_SHARE: usize = 16;
@@ -20,8 +24,8 @@ const MOST_SHARE: usize = 16;
 /// The least GPUs of a job of which one can stand out.
 const LEAST_GPUS: usize = 4;
 
-/// Returns the lingering GPUs of a job by row, and the SM activity of each as a multiple of the median; none if so many
-/// linger that it is the design.
+/// Returns the lingering GPUs of a job by row, and the time that each takes for the same work as a multiple of the median;
+/// none if so many linger that it is the design.
 pub(super) fn list_lingering(
     trackers: &[GpuTracker],
     gpus: &[u32],
@@ -36,16 +40,18 @@ pub(super) fn list_lingering(
         Some((*row, sm?, tensor?))
     };
     let known: Vec<(u32, f64, f64)> = gpus.iter().filter_map(activity).collect();
-    let usual_sm = median(known.iter().map(|(_, sm, _)| *sm));
-    let usual_tensor = median(known.iter().map(|(_, _, tensor)| *tensor));
-    let Some((usual_sm, usual_tensor)) = usual_sm.zip(usual_tensor) else { return Vec::new() };
-    if known.len() < LEAST_GPUS || usual_sm <= 0.0 || usual_tensor <= 0.0 {
-        return Vec::new();
-    }
-    let lingers = |(_, sm, tensor): &&(u32, f64, f64)| {
-        *sm >= usual_sm * LINGERS_TIMES && *tensor <= usual_tensor * SAME_WORK_TIMES
+    let usual = |of: fn(&(u32, f64, f64)) -> f64| {
+        median(known.iter().map(of)).filter(|usual| *usual > 0.0 && known.len() >= LEAST_GPUS)
+    };
+    let share = |(_, sm, tensor): &(u32, f64, f64)| sm / tensor;
+    let usual = usual(|(_, sm, _)| *sm).zip(usual(|(_, _, tensor)| *tensor)).zip(usual(share));
+    let Some(((usual_sm, usual_tensor), usual_share)) = usual else { return Vec::new() };
+    let lingers = |gpu: &&(u32, f64, f64)| {
+        share(gpu) >= usual_share * LINGERS_TIMES
+            && gpu.1 >= usual_sm * BUSIER_TIMES
+            && gpu.2 <= usual_tensor * SAME_WORK_TIMES
     };
     let found: Vec<(u32, f64)> =
-        known.iter().filter(lingers).map(|(row, sm, _)| (*row, sm / usual_sm)).collect();
+        known.iter().filter(lingers).map(|gpu| (gpu.0, share(gpu) / usual_share)).collect();
     if found.len() <= (known.len() / MOST_SHARE).max(1) { found } else { Vec::new() }
 }

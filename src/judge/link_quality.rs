@@ -177,10 +177,10 @@ impl ActivePort<'_> {
         let summary = if errs {
             let rate = errors.unwrap_or_default();
             let at = if far > near { " at its switch port" } else { "" };
-            format!("{entity} has {rate:.1} symbol errors and receive errors per second{at}.")
+            format!("{entity} has {rate:.1} link errors per second{at}.")
         } else {
             let count = events.recent();
-            format!("{entity} has {count:.0} symbol errors and receive errors in recent minutes.")
+            format!("{entity} has {count:.0} link errors in recent minutes.")
         };
         Some(
             self.pending_finding(FindingKind::LinkErrors, kinds)

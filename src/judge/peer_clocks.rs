@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use gaunt_schema::SanitizedText;
 
-use super::{Thresholds, gpu_tracker::GpuTracker, robust_stats::RobustStats};
+use super::{
+    Thresholds, gpu_signals::LIGHT_LOAD_RATIO, gpu_tracker::GpuTracker, robust_stats::RobustStats,
+};
 use gaunt_cluster::Cluster;
 
 /// The clocks of busy peers, by model and role.
@@ -32,11 +34,11 @@ impl PeerClocks {
         gpus: &[u32],
     ) -> Self {
         let (now, gap) = (cluster.now(), cluster.freshness_window());
-        let least = limits.utilization_launch_ratio;
         let mut models: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
         for row in gpus {
             let Some(gpu) = trackers.get(*row as usize) else { continue };
-            let busy = gpu.averages.utilization_at(now, gap).is_some_and(|busy| busy >= least);
+            let busy =
+                gpu.averages.utilization_at(now, gap).is_some_and(|busy| busy >= LIGHT_LOAD_RATIO);
             if let Some(clock) = gpu.averages.clock_hertz(now, limits).filter(|_| busy) {
                 let power = gpu.averages.usual_power().unwrap_or(f64::NAN);
                 models.entry(model_of(cluster, *row)).or_default().push((power, clock));

@@ -54,7 +54,7 @@ pub(super) fn detect_down_ports(
                             cluster,
                             node,
                             (*row, entry),
-                            falls,
+                            (port, falls),
                         ));
                     }
                 }
@@ -78,14 +78,19 @@ fn flapping_finding(
     cluster: &Cluster,
     node: &Node,
     (row, entry): (u32, &DeviceEntry),
-    [last, earlier]: [UnixMs; 2],
+    (port, [last, earlier]): (&PortTracker, [UnixMs; 2]),
 ) -> Finding {
     let empty = SanitizedText::default();
     let key = |at: usize| entry.device.key.get(at).unwrap_or(&empty);
     let entity = Entity::new_port(&node.name, key(0), key(1));
-    let downed = cluster.current_value(port::LINK_DOWNED, row);
-    let evidence = EvidenceRow::LinkDowned
-        .to_evidence(downed, None)
+    let (counted, metric, how) = if port.has_recovered {
+        (EvidenceRow::LinkRecoveries, port::LINK_ERROR_RECOVERY, "to recover from errors")
+    } else {
+        (EvidenceRow::LinkDowned, port::LINK_DOWNED, "and came up again")
+    };
+    let stopped = if port.has_recovered { "stopped" } else { "went down" };
+    let evidence = counted
+        .to_evidence(cluster.current_value(metric, row), None)
         .with_note("rose twice between samples that show the port active");
     let device = &entry.device;
     Finding {
@@ -93,7 +98,7 @@ fn flapping_finding(
         since: earlier,
         confidence: judge.limits.sure_of_fact_ratio,
         summary: format!(
-            "{device} on {} is flapping: its link went down at {} and {}, and came up again.",
+            "{device} on {} is flapping: its link {stopped} at {} and {}, {how}.",
             node.name,
             format_time_of_day(earlier),
             format_time_of_day(last),

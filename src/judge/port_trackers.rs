@@ -12,6 +12,9 @@ pub(super) const ACTIVE: f64 = 4.0;
 /// The physical state of a port whose link is up.
 pub(super) const LINK_UP: f64 = 5.0;
 
+/// What a link counts within so many seconds belongs to one stop.
+const ONE_STOP_SECONDS: f64 = 30.0;
+
 /// The state of each port, by row.
 #[derive(Debug, Default)]
 pub(super) struct PortTrackers {
@@ -28,11 +31,16 @@ pub(super) struct PortTracker {
     /// `link_downed` and the rate when it was last active; NaN if unknown.
     downed_before: f64,
     rate_before: f64,
+    /// The last `link_error_recovery`; NaN if unknown.
+    recovered_before: f64,
     /// Consecutive samples that show it down, and the time of the first.
     pub(super) down: u32,
     pub(super) since: UnixMs,
-    /// When its `link_downed` counter last rose between two samples that show it active, and when before that.
+    /// When its link last stopped between two samples that show it active, and when before that: it went down and came up
+    /// again, or recovered from errors while its state stayed active.
     fell_at: [CompactTimestamp; 2],
+    /// Whether it recovered from errors the last time, and did not go down.
+    pub(super) has_recovered: bool,
 }
 
 /// The last values of an active port, as saved over a restart.
@@ -58,9 +66,11 @@ impl PortTracker {
             was_active: false,
             downed_before: f64::NAN,
             rate_before: f64::NAN,
+            recovered_before: f64::NAN,
             down: 0,
             since: at,
             fell_at: [CompactTimestamp::default(); 2],
+            has_recovered: false,
         }
     }
 
@@ -74,7 +84,18 @@ impl PortTracker {
         Some(self.rate_before).filter(|rate| !rate.is_nan())
     }
 
-    /// Returns the last two times at which it went down and up again between two samples, if both are within this span.
+    /// Adds that its link stopped: a link that goes down may count a recovery a moment later.
+    fn add_stop(&mut self, at: UnixMs, has_recovered: bool) {
+        let at = CompactTimestamp::of(at);
+        let [last, _] = self.fell_at;
+        if last.is_set() && at.seconds_since(last) < ONE_STOP_SECONDS {
+            return;
+        }
+        self.fell_at = [at, last];
+        self.has_recovered = has_recovered;
+    }
+
+    /// Returns the last two times at which its link stopped between two samples, if both are within this span.
     pub(super) fn recent_falls(&self, now: UnixMs, span_s: f64) -> Option<[UnixMs; 2]> {
         let ages = self.fell_at.map(|at| CompactTimestamp::of(now).seconds_since(at));
         let are_recent =
@@ -157,15 +178,17 @@ impl PortTrackers {
         }
         port.last_sampled = CompactTimestamp::of(at);
         let downed = cluster.current_value(port::LINK_DOWNED, row);
+        let recovered = cluster.current_value(port::LINK_ERROR_RECOVERY, row);
         if active {
-            if port.down == 0
-                && port.downed_before().zip(downed).is_some_and(|(was, now)| now > was)
-            {
-                port.fell_at = [CompactTimestamp::of(at), port.fell_at[0]];
+            let rose = |was: f64, now: Option<f64>| now.is_some_and(|now| now > was);
+            let fell = rose(port.downed_before, downed);
+            if port.down == 0 && (fell || rose(port.recovered_before, recovered)) {
+                port.add_stop(at, !fell);
             }
             port.was_active = true;
             port.down = 0;
             port.downed_before = downed.unwrap_or(f64::NAN);
+            port.recovered_before = recovered.unwrap_or(f64::NAN);
             port.rate_before = cluster.current_value(port::RATE, row).unwrap_or(f64::NAN);
             return;
         }
@@ -185,4 +208,22 @@ pub fn is_port_active(cluster: &Cluster, row: u32) -> Option<bool> {
     let state = cluster.current_value(port::STATE, row)?;
     let physical = cluster.current_value(port::PHYSICAL_STATE, row);
     Some(state == ACTIVE && physical.is_none_or(|physical| physical == LINK_UP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_that_stops_twice_is_told_and_one_stop_that_is_counted_twice_is_not() {
+        let at = |second: i64| UnixMs(1_800_000_000_000 + second * 1_000);
+        let mut port = PortTracker::new(NodeTag::of(&SanitizedText::new("gpu001")), at(0));
+        port.add_stop(at(10), false);
+        port.add_stop(at(15), true);
+        assert_eq!(port.recent_falls(at(20), 60.0), None);
+        port.add_stop(at(50), true);
+        assert_eq!(port.recent_falls(at(60), 60.0), Some([at(50), at(10)]));
+        assert!(port.has_recovered);
+        assert_eq!(port.recent_falls(at(200), 60.0), None, "long ago");
+    }
 }

@@ -9,8 +9,9 @@ use super::{
     clock_decline::declined_clock,
     evidence_sum::LevelEvidence,
     finding_lifecycle::DetectorOutcome,
-    gpu_signals::GpuSignals,
+    gpu_signals::{GpuSignals, LIGHT_LOAD_RATIO},
     job_group::JobGroup,
+    lone_clock::fallen_alone,
     peer_clocks::model_of,
     pending_finding::{PendingFinding, format_count},
     robust_stats::{RobustStats, median},
@@ -60,6 +61,12 @@ fn is_capped(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> bool {
     whole >= 2
 }
 
+/// Whether a GPU draws more than usual: it works more, and its clock yields to that.
+fn works_more(judge: &JudgeState, row: u32, signals: &GpuSignals) -> bool {
+    let usual = judge.gpus.get(row as usize).and_then(|gpu| gpu.averages.usual_power());
+    signals.power.zip(usual).is_some_and(|(power, usual)| power > usual)
+}
+
 /// Returns by which share a GPU's clock is below the lowest of its past.
 fn clock_fall(judge: &JudgeState, cluster: &Cluster, row: u32) -> Option<f64> {
     let averages = &judge.gpus.get(row as usize)?.averages;
@@ -103,8 +110,16 @@ impl BelowPeers {
                 && peers.robust_score(clock, limits.peer_floor_ratio) < -limits.peer_score
         };
         let of_role = peers.filter(is_outlier);
-        // The GPUs of a slow node draw less power than the others, as if they had another role.
+        let lowest = judge.gpus.get(row as usize).and_then(|gpu| gpu.averages.lowest_clock());
+        let has_fallen = !works_more(judge, row, signals)
+            && lowest.is_some_and(|it| clock < it * (1.0 - limits.drift_slack_ratio));
         let group = judge.job_groups.of(row);
+        // A whole node that has fallen is half of the clocks of a job of two.
+        let of_others = group
+            .filter(|_| of_role.is_none() && has_fallen)
+            .and_then(|group| clocks_of_others(judge, cluster, row, group));
+        let of_role = of_role.or(of_others.filter(is_outlier));
+        // The GPUs of a slow node draw less power than the others, as if they had another role.
         let of_any = group.and_then(|group| group.peers.fastest_role(model_of(cluster, row)));
         let Some(below) = of_role.or(of_any.filter(is_outlier)) else { return none };
         let others = group.map(|group| list_peers(cluster, row, group)).unwrap_or_default();
@@ -115,8 +130,6 @@ impl BelowPeers {
             .map(|usual| usual + HOTTER_KELVIN)
             .filter(|hot| !reports_reason && temperature(row) >= Some(*hot));
         let awaited = awaited_activity(judge, cluster, signals, &others);
-        let lowest = judge.gpus.get(row as usize).and_then(|gpu| gpu.averages.lowest_clock());
-        let has_fallen = lowest.is_some_and(|it| clock < it * (1.0 - limits.drift_slack_ratio));
         let found = Self { is_below: true, peers: Some(below), hotter_than, awaited };
         if of_role.is_some() && has_fallen {
             return Self { awaited: None, ..found };
@@ -141,6 +154,26 @@ fn list_peers(cluster: &Cluster, row: u32, group: &JobGroup) -> Vec<u32> {
     let is_peer =
         |other: &u32| *other != row && (group.nodes.len() == 1 || node_of(*other) != node_of(row));
     group.gpus.iter().copied().filter(is_peer).take(MOST_PEERS).collect()
+}
+
+/// Returns the clocks of the busy GPUs of a job on other nodes, of one model, if they are enough.
+fn clocks_of_others(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    row: u32,
+    group: &JobGroup,
+) -> Option<RobustStats> {
+    if group.nodes.len() < 2 {
+        return None;
+    }
+    let (limits, model) = (&judge.limits, model_of(cluster, row));
+    let peers = list_peers(cluster, row, group).into_iter();
+    let clocks = peers.filter(|other| model_of(cluster, *other) == model).filter_map(|other| {
+        let averages = &judge.gpus.get(other as usize)?.averages;
+        let busy = averages.utilization_at(cluster.now(), cluster.freshness_window())?;
+        averages.clock_hertz(cluster.now(), limits).filter(|_| busy >= LIGHT_LOAD_RATIO)
+    });
+    RobustStats::of(&clocks.collect::<Vec<f64>>(), limits.least_peers as usize)
 }
 
 /// Returns the activity of a GPU, as a multiple of its peers', if they wait for it: it computes for a larger share of the
@@ -218,6 +251,8 @@ struct SlowGpu<'a> {
     is_below: bool,
     /// The clock from which it is below the lowest of its past, if many samples show that it is, and its clock / lowest.
     fallen: Option<(f64, f64)>,
+    /// Whether only its own past shows that.
+    is_alone: bool,
     /// Its clock / peer median, present and baseline, if it drifted.
     declined: Option<(f64, f64)>,
 }
@@ -229,7 +264,7 @@ impl<'a> SlowGpu<'a> {
         let tracker = judge.gpus.get(row as usize)?;
         let signals = tracker.averages.signals_at(now, gap, limits);
         // The clock of a GPU that has become idle is no clock under load.
-        let is_busy = |share: f64| share >= limits.utilization_launch_ratio;
+        let is_busy = |share: f64| share >= LIGHT_LOAD_RATIO;
         if !is_busy(signals.utilization?)
             || !tracker.averages.utilization_now().is_some_and(is_busy)
         {
@@ -245,19 +280,19 @@ impl<'a> SlowGpu<'a> {
         let baseline = tracker.averages.lowest_clock();
         let BelowPeers { is_below, peers: peer_clocks, hotter_than, awaited } =
             BelowPeers::of(judge, cluster, row, clock, &signals);
-        // One that draws more than usual works more, and its clock yields to that.
-        let power = signals.power.zip(tracker.averages.usual_power());
-        let works_more = power.is_some_and(|(power, usual)| power > usual);
         let fallen_below =
             baseline.map(|lowest| lowest * (1.0 - limits.drift_slack_ratio)).filter(|least| {
                 !is_below
-                    && !works_more
+                    && !works_more(judge, row, &signals)
                     && clock < *least
                     && is_clearly_slower(judge, cluster, row, group)
             });
         let is_capped = (is_below || fallen_below.is_some())
             && group.is_some_and(|group| falls_with_others(judge, cluster, row, group));
-        let fallen_below = fallen_below.filter(|_| !is_capped);
+        let alone = group.filter(|_| !is_below || is_capped);
+        let alone = alone.and_then(|group| fallen_alone(judge, cluster, row, group, &signals));
+        let is_capped = is_capped && alone.is_none();
+        let fallen_below = alone.or(fallen_below.filter(|_| !is_capped));
         let is_below = !is_capped && (is_below || fallen_below.is_some());
         let declined = if is_throttled || is_below {
             None
@@ -289,6 +324,7 @@ impl<'a> SlowGpu<'a> {
             peers: peer_clocks,
             is_throttled,
             is_below,
+            is_alone: alone.is_some(),
             fallen: fallen_below.zip(baseline).map(|(least, lowest)| (least, clock / lowest)),
             declined,
         })
@@ -328,8 +364,10 @@ impl<'a> SlowGpu<'a> {
         let kinds =
             usize::from(is_throttled) + usize::from(self.is_below) + usize::from(slowed.is_some());
         // A small decline is a warning, and does not page. So is a clock that may be as low by design.
-        let is_certain =
-            self.declined.is_none() && self.awaited.is_none() && self.lingers.is_none();
+        let is_certain = self.declined.is_none()
+            && self.awaited.is_none()
+            && self.lingers.is_none()
+            && !self.is_alone;
         let kinds = if is_certain { kinds } else { 1 };
         // Thermal throttling is reported; a clock is compared, and an exporter may report it only now and then.
         let samples =
@@ -338,9 +376,9 @@ impl<'a> SlowGpu<'a> {
         let summary = self.render_summary(waits);
         let group = self.group;
         PendingFinding::of(kind, self.entity.clone(), kinds, true)
-            .with_hold_seconds(if self.fallen.is_some() {
+            .with_hold_seconds(if self.fallen.is_some() && !self.is_alone {
                 0.0
-            } else if self.lingers.is_some() {
+            } else if self.lingers.is_some() || self.is_alone {
                 limits.unexplained_seconds.max(samples)
             } else {
                 limits.slow_gpu_seconds.max(samples)

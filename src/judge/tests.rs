@@ -26,6 +26,7 @@ mod rare_error_tests;
 mod restart_tests;
 mod shared_cause_tests;
 mod slow_period_tests;
+mod small_job_tests;
 mod telemetry_tests;
 mod unexplained_tests;
 
