@@ -73,12 +73,12 @@ fn steady_value(field: &str, shape: FieldShape, noise: u64, instant: u64) -> Str
     let noise = if is_constant { 500 } else { noise };
     match (shape, field) {
         (_, "DEV_FB_TOTAL") => "81559".to_owned(),
-        (_, "DEV_FB_USED") => "61000".to_owned(),
         (_, "DEV_FB_FREE") => "20559".to_owned(),
         (_, "DEV_PCIE_LINK_GEN" | "DEV_PCIE_MAX_LINK_GEN") => "5".to_owned(),
         (_, "DEV_PCIE_LINK_WIDTH" | "DEV_PCIE_MAX_LINK_WIDTH") => "16".to_owned(),
         (_, "DEV_FABRIC_MANAGER_STATUS") => "3".to_owned(),
-        (FieldShape::Large, violation) if violation.ends_with("VIOLATION") => "0".to_owned(),
+        (FieldShape::Rare, _)
+        | (FieldShape::Large, "DEV_POWER_VIOLATION" | "DEV_THERMAL_VIOLATION") => "0".to_owned(),
         (FieldShape::Megahertz, _) if is_constant => "1980".to_owned(),
         (FieldShape::Watts, _) if is_constant => "700.000".to_owned(),
         (FieldShape::Megahertz, _) => (1_755 + noise / 50).to_string(),
@@ -87,7 +87,6 @@ fn steady_value(field: &str, shape: FieldShape, noise: u64, instant: u64) -> Str
         (FieldShape::Percent, _) => (96 + noise / 250).to_string(),
         (FieldShape::Mebibytes, _) => "61000".to_owned(),
         (FieldShape::Ratio, _) => format!("0.{:06}", 600_000 + noise * 40),
-        (FieldShape::Rare, _) => "0".to_owned(),
         (FieldShape::Large, _) => {
             (80_000_000_000 + instant * 6_500_000_000 + noise * 100_000).to_string()
         }

@@ -188,7 +188,7 @@ mod tests {
         );
         let page = String::from_utf8(template.of(37)).unwrap();
         assert!(page.contains("Hostname=\"gpu-0037\"") && page.contains("UUID=\"GPU-0025"));
-        let [before, later] = bench_pages::steady_page_sequence(2).try_into().unwrap();
+        let [before, later]: [String; 2] = bench_pages::steady_page_sequence(2).try_into().unwrap();
         let changed_lines = before.lines().zip(later.lines()).filter(|(a, b)| a != b).count();
         let share = changed_lines as f64 / bench_pages::SAMPLES as f64;
         // Error counts, limits and modes stay as they are.
