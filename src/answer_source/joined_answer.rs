@@ -420,8 +420,14 @@ mod tests {
                 worst: vec![NodeLine {
                     node: node.into(),
                     state: NodeState::Live,
+                    age_ms: None,
+                    gpu_states: String::new(),
                     lost_gpus: 8.0 + lost / 1_000.0,
-                    ..NodeLine::default()
+                    utilization_ratio: None,
+                    power_watts: None,
+                    ports: (0, 0),
+                    jobs: Vec::new(),
+                    finding: None,
                 }],
                 ..Overview::default()
             };

@@ -16,6 +16,7 @@ use super::{
     demo_tour::DemoTour,
     evidence_history::EvidenceHistory,
     failed_questions::FailedQuestions,
+    heat_index::{HeatAnswers, HeatGrouping, HeatIndex},
     list_state::ListState,
     preferences::ConsolePreferences,
     prompt::{self, Prompt},
@@ -80,6 +81,8 @@ pub(crate) struct ConsoleState {
     pub(crate) grouping: HeatGrouping,
     /// Field that colours the heat map; none for GPU states.
     pub(crate) tint: Option<&'static SubjectField>,
+    /// What the heat map shows, as of the last action.
+    pub(crate) heat: HeatIndex,
     /// Measure of the network map.
     pub(crate) measure: NetworkMeasure,
     /// Cursors outside the tables.
@@ -167,18 +170,6 @@ pub(crate) enum OverviewPanel {
     Heat,
     /// The worst nodes.
     Worst,
-}
-
-/// How the heat map groups its cells.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum HeatGrouping {
-    /// By node.
-    #[default]
-    Node,
-    /// By leaf switch.
-    Leaf,
-    /// By rack.
-    Rack,
 }
 
 /// Measure of the network map.
@@ -372,6 +363,7 @@ impl ConsoleState {
             panel: OverviewPanel::default(),
             grouping: HeatGrouping::default(),
             tint: None,
+            heat: HeatIndex::default(),
             measure: NetworkMeasure::default(),
             cursors: ScreenCursors::default(),
             lists,
@@ -456,6 +448,17 @@ impl ConsoleState {
     /// Returns the node of this name, if the latest node answer is about it.
     pub(crate) fn node_detail(&self, name: &SanitizedText) -> Option<&Arc<NodeDetail>> {
         self.data.node.as_ref().filter(|detail| detail.line.node == *name)
+    }
+
+    /// Computes what the heat map shows, if that has changed.
+    pub(super) fn renew_heat_index(&mut self) {
+        let stored = self.data.tint.as_ref().filter(|(field, ..)| self.tint == Some(*field));
+        self.heat.renew(&HeatAnswers {
+            overview: self.data.overview.as_ref(),
+            grouping: self.grouping,
+            sites: self.data.sites.as_ref().map(|(_, table)| table),
+            values: stored.map(|(field, _, table)| (*field, table)),
+        });
     }
 
     /// Returns the node under the cursor of the heat map.

@@ -31,7 +31,9 @@ mod fabric_map;
 mod fabric_peers;
 mod failed_questions;
 mod finding_list_rows;
+mod frame_pacing;
 mod freshness;
+mod heat_index;
 mod key_binding;
 mod key_press;
 mod keymap;
@@ -75,6 +77,7 @@ pub use console_options::ConsoleOptions;
 use console_signals::{ConsoleSignals, SignalEvent};
 pub use console_source::{ConsoleSource, ContextConnection, PendingAnswer, SourceError};
 use console_state::{ConsoleState, Restriction};
+use frame_pacing::FramePacing;
 use plugin_runner::RunningPlugin;
 use question_queue::QuestionQueues;
 pub use replay_control::{ReplayControl, ReplayProgress};
@@ -113,18 +116,6 @@ pub async fn run(
     app.run_event_loop(signals, options.period.max(MIN_PERIOD)).await
 }
 
-/// Minimum time between two frames without a key press: more than 20 frames per second cannot be read.
-const FRAME: Duration = Duration::from_millis(50);
-
-/// Minimum time between two frames after a key press.
-const KEY_FRAME: Duration = Duration::from_millis(8);
-
-/// After each frame, drawing pauses for this multiple of the frame's write time: a slow link gets fewer frames.
-const REST: u32 = 2;
-
-/// Upper limit of that pause: even the slowest link shows something.
-const LONGEST_REST: Duration = Duration::from_secs(5);
-
 /// The terminal, the console state and the source.
 struct ConsoleApp {
     source: Arc<dyn ConsoleSource>,
@@ -148,12 +139,7 @@ struct ConsoleApp {
     running: Option<RunningPlugin>,
     /// The program of the user that is to run in the terminal next.
     foreground: Option<PluginCommand>,
-    /// Whether the screen needs a redraw.
-    changed: bool,
-    /// Whether a key press waits for its frame.
-    urgent: bool,
-    /// Time of the last frame.
-    drawn: Option<Instant>,
+    pacing: FramePacing,
 }
 
 impl ConsoleApp {
@@ -190,9 +176,7 @@ impl ConsoleApp {
             moves_shown: 0,
             running: None,
             foreground: None,
-            changed: true,
-            urgent: true,
-            drawn: None,
+            pacing: FramePacing::new(),
             joined: None,
             source,
         })
@@ -209,14 +193,14 @@ impl ConsoleApp {
             if self.terminal.has_panicked() {
                 return Err(ConsoleError::Panicked);
             }
-            let due = self.next_frame_at();
-            if self.changed && due <= Instant::now() && self.terminal.is_ready() {
+            let due = self.pacing.next_frame_at(self.terminal.last_write_duration());
+            if self.pacing.changed && due <= Instant::now() && self.terminal.is_ready() {
                 self.draw()?;
             }
             let mut actions = VecDeque::new();
             tokio::select! {
                 pressed = next_input(&mut self.input) => {
-                    self.urgent = true;
+                    self.pacing.urgent = true;
                     // Handle all queued keys at once: one frame for all of them.
                     let more = std::iter::from_fn(|| self.input.as_mut()?.try_next());
                     for pressed in std::iter::once(pressed).chain(more) {
@@ -230,11 +214,11 @@ impl ConsoleApp {
                 signal = signals.next() => match signal {
                     SignalEvent::End | SignalEvent::Interrupt => return Ok(()),
                     SignalEvent::Stop if self.state.restriction.confined => {}
-                    SignalEvent::Resized => self.changed = true,
+                    SignalEvent::Resized => self.pacing.changed = true,
                     SignalEvent::Stop => self.suspend_console()?,
                     SignalEvent::Continued => {
                         self.terminal.take_terminal()?;
-                        self.changed = true;
+                        self.pacing.changed = true;
                     }
                 },
                 answer = self.questions.next_answer(&self.source) => {
@@ -250,8 +234,8 @@ impl ConsoleApp {
                     self.show_result(done);
                 }
                 _ = ticks.tick() => actions.push_back(ConsoleAction::Tick(unix_now())),
-                () = sleep_until(due.into()), if self.changed && due > Instant::now() => {}
-                () = self.terminal.wait_until_ready(), if self.changed && !self.terminal.is_ready() => {}
+                () = sleep_until(due.into()), if self.pacing.changed && due > Instant::now() => {}
+                () = self.terminal.wait_until_ready(), if self.pacing.changed && !self.terminal.is_ready() => {}
             }
             for action in actions {
                 if self.handle_action(action)? {
@@ -264,13 +248,6 @@ impl ConsoleApp {
                 return Ok(());
             }
         }
-    }
-
-    /// Returns the earliest time for the next frame.
-    fn next_frame_at(&self) -> Instant {
-        let Some(drawn) = self.drawn else { return Instant::now() };
-        let rest = (self.terminal.last_write_duration() * (REST + 1)).min(LONGEST_REST);
-        drawn + if self.urgent { KEY_FRAME } else { FRAME.max(rest) }
     }
 
     fn draw(&mut self) -> Result<(), ConsoleError> {
@@ -293,13 +270,13 @@ impl ConsoleApp {
             let shown = view_of(&self.state.screen);
             self.questions.enqueue_questions(shown.all_questions(&self.state));
         }
-        (self.changed, self.urgent, self.drawn) = (false, false, Some(begun));
+        self.pacing.record_frame(begun);
         Ok(())
     }
 
     fn suspend_console(&mut self) -> Result<(), ConsoleError> {
         self.terminal.suspend_process()?;
-        self.changed = true;
+        self.pacing.changed = true;
         Ok(())
     }
 
@@ -307,8 +284,11 @@ impl ConsoleApp {
     fn handle_action(&mut self, action: ConsoleAction) -> Result<bool, ConsoleError> {
         self.show_last_move();
         self.state.replay = self.player.as_ref().map(ReplayControl::current_progress);
+        let was_loading = self.state.data.overview.is_none();
         let outcome = update::apply_action(&mut self.state, action);
-        self.changed |= outcome.changed;
+        self.pacing.changed |= outcome.changed;
+        // The first answer is awaited like that to a key.
+        self.pacing.urgent |= was_loading && self.state.data.overview.is_some();
         for effect in outcome.effects {
             match effect {
                 ConsoleEffect::Quit => return Ok(true),
@@ -397,7 +377,7 @@ impl ConsoleApp {
         if let Some(result) = result {
             self.show_result(result);
         }
-        self.changed = true;
+        self.pacing.changed = true;
         Ok(ends)
     }
 
@@ -471,7 +451,7 @@ impl ConsoleApp {
             Err(text) => Err(SanitizedText::new(&text)),
         };
         let outcome = update::apply_action(&mut self.state, ConsoleAction::Done(result));
-        self.changed |= outcome.changed;
+        self.pacing.changed |= outcome.changed;
     }
 }
 

@@ -1,5 +1,7 @@
 //! Theme: colours and glyphs by meaning, and units; the capabilities of the terminal change the style, never the content.
 
+use std::sync::LazyLock;
+
 use gaunt_schema::{GpuState, Severity};
 use ratatui::{
     buffer::Buffer,
@@ -232,6 +234,18 @@ pub(crate) fn state_rank(state: GpuState) -> u8 {
         GpuState::Lost => 13,
         GpuState::Hung => 14,
     }
+}
+
+/// Returns the rank and the state of a code letter. A map of a large fleet needs 100,000 look-ups.
+pub(crate) fn ranked_state(code: u8) -> (u8, GpuState) {
+    static STATES: LazyLock<[(u8, GpuState); 256]> = LazyLock::new(|| {
+        std::array::from_fn(|code| {
+            let state = GpuState::from_letter_code(char::from(code as u8));
+            let state = state.unwrap_or(GpuState::Unknown);
+            (state_rank(state), state)
+        })
+    });
+    STATES[usize::from(code)]
 }
 
 const fn state_role(state: GpuState) -> StyleRole {

@@ -30,6 +30,12 @@ mod wait_relation;
 
 /// Applies one action to the state.
 pub(crate) fn apply_action(state: &mut ConsoleState, action: ConsoleAction) -> UpdateOutcome {
+    let outcome = change_state(state, action);
+    state.renew_heat_index();
+    outcome
+}
+
+fn change_state(state: &mut ConsoleState, action: ConsoleAction) -> UpdateOutcome {
     if matches!(action, ConsoleAction::Key(_) | ConsoleAction::Mouse(_)) {
         state.tour = None;
     }

@@ -25,6 +25,8 @@ pub(super) struct JobGroups {
     all: Vec<JobGroup>,
     /// The group of each GPU by row: its index in `all` plus one, 0 without a group.
     of_gpu: Vec<u32>,
+    /// The clocks of the busy GPUs of each node that has GPUs without a group, from the rebuild to the end of a step.
+    node_clocks: BTreeMap<NodeId, PeerClocks>,
     /// Nodes without job labels, by inferred group, and when that was inferred.
     unnamed: Vec<Vec<NodeId>>,
     regrouped: Option<UnixMs>,
@@ -119,12 +121,28 @@ impl JobGroups {
                 self.of_gpu[*row as usize] = at as u32 + 1;
             }
         }
+        self.compute_node_clocks(cluster, gpus, limits);
         for at in 0..self.all.len() {
             let traffic = self.relative_traffic(cluster, hosts, at);
             self.all[at].traffic = traffic;
             // Activity may be known from single instants, at which all of its ranks wait.
             self.all[at].goes_on |= traffic.is_some_and(|share| share >= limits.standstill_ratio);
         }
+    }
+
+    /// Forgets what follows from the averages of this step: the next one reads new samples before its rebuild.
+    pub(super) fn forget_node_clocks(&mut self) {
+        self.node_clocks.clear();
+    }
+
+    /// Computes the clocks of each node that has GPUs without a group, once for all of them.
+    fn compute_node_clocks(&mut self, cluster: &Cluster, gpus: &[GpuTracker], limits: &Thresholds) {
+        let nodes =
+            cluster.sorted_nodes().map(|(id, node)| (id, node.device_rows(DeviceClass::Gpu)));
+        let lone =
+            nodes.filter(|(_, rows)| rows.iter().any(|row| self.group_index(*row).is_none()));
+        let clocks = lone.map(|(id, rows)| (id, PeerClocks::of(cluster, gpus, limits, rows)));
+        self.node_clocks = clocks.collect();
     }
 
     /// Returns the median traffic of the nodes that a group has for itself, relative to their baselines.
@@ -243,8 +261,11 @@ impl JobGroups {
         if let Some(group) = self.of(row) {
             return group.peers.role_clocks(model, power);
         }
-        let node = cluster.node_by_id(cluster.device_at(DeviceClass::Gpu, row)?.node)?;
-        let rows = node.device_rows(DeviceClass::Gpu);
+        let id = cluster.device_at(DeviceClass::Gpu, row)?.node;
+        if let Some(clocks) = self.node_clocks.get(&id) {
+            return clocks.role_clocks(model, power);
+        }
+        let rows = cluster.node_by_id(id)?.device_rows(DeviceClass::Gpu);
         PeerClocks::of(cluster, trackers, limits, rows).role_clocks(model, power)
     }
 }

@@ -238,6 +238,7 @@ impl Judge {
                 explanation_builder::explain_finding(&self.state, cluster, &finding);
             self.state.tracker.attach_explanation(&finding.id, chain, missing);
         }
+        self.state.job_groups.forget_node_clocks();
     }
 
     /// Drops evidence of nodes that now report under another name: their last values remain for a while.

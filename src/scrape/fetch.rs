@@ -85,6 +85,8 @@ pub(super) struct FetchContext {
     large: Semaphore,
     /// Permits for open connections; their total number, for error messages.
     connections: (Arc<Semaphore>, usize),
+    /// Permits for wide read buffers.
+    wide_buffers: Arc<Semaphore>,
     /// Permits for memory of all bodies that are being read, in steps.
     memory_steps: Arc<Semaphore>,
     pool: Arc<BodyBufferPool>,
@@ -125,6 +127,7 @@ impl FetchContext {
             ratio: limits.ratio,
             large: Semaphore::new(LARGE_BODIES),
             connections: connection_limit(),
+            wide_buffers: Arc::new(Semaphore::new(target_connection::WIDE_BUFFERS)),
             memory_steps: Arc::new(Semaphore::new(steps.clamp(1, Semaphore::MAX_PERMITS))),
             pool: Arc::default(),
             names: NameResolver::default(),
@@ -158,6 +161,8 @@ pub(super) struct TargetClient {
     credentials: watch::Receiver<CredentialState>,
     options: RequestOptions,
     idle: Option<IdleConnection>,
+    /// Bytes of the last body, as they were transferred.
+    last_bytes: usize,
 }
 
 /// The steps of a fetch, as timeout errors name them.
@@ -209,7 +214,15 @@ impl TargetClient {
         options: RequestOptions,
     ) -> Self {
         let uri_and_host = uri_and_host(&endpoint);
-        Self { endpoint, uri_and_host, address_policy, credentials, options, idle: None }
+        Self {
+            endpoint,
+            uri_and_host,
+            address_policy,
+            credentials,
+            options,
+            idle: None,
+            last_bytes: 0,
+        }
     }
 
     /// Sends this client state from now on; nothing if it is none.
@@ -254,7 +267,7 @@ impl TargetClient {
             || response.headers().contains_key(TRANSFER_ENCODING);
         progress.enter_step(FetchStep::Reading);
         let mut body = FetchedBody::new(context.pool.clone(), coding, media_type);
-        connection
+        self.last_bytes = connection
             .drive_while(read_body(response.into_body(), &mut body, context, progress))
             .await?;
         body.check_complete(has_length)?;
@@ -272,7 +285,8 @@ impl TargetClient {
         let authorization = credentials.authorization.as_ref();
         if let Some(idle) = self.idle.take() {
             progress.enter_step(FetchStep::Waiting);
-            match send_on_idle(idle, self.build_request(authorization, context)?).await {
+            let request = self.build_request(authorization, context)?;
+            match send_on_idle(idle, request, self.last_bytes, context).await {
                 Err(error) if target_connection::is_stale(&error) => {}
                 response => return response.map_err(|error| connection_failure(&error)),
             }
@@ -284,7 +298,8 @@ impl TargetClient {
         };
         let connection = connector.open_connection(context, progress).await?;
         progress.enter_step(FetchStep::Waiting);
-        let response = send_on_idle(connection, self.build_request(authorization, context)?).await;
+        let request = self.build_request(authorization, context)?;
+        let response = send_on_idle(connection, request, self.last_bytes, context).await;
         response.map_err(|error| connection_failure(&error))
     }
 
@@ -320,8 +335,10 @@ impl TargetClient {
 async fn send_on_idle(
     idle: IdleConnection,
     request: Request<Empty<Bytes>>,
+    last_bytes: usize,
+    context: &FetchContext,
 ) -> hyper::Result<(ActiveConnection, Response<Incoming>)> {
-    let mut connection = idle.into_active().await?;
+    let mut connection = idle.into_active(last_bytes, context).await?;
     let response = connection.send_request(request).await?;
     Ok((connection, response))
 }
@@ -340,20 +357,21 @@ fn content_type(headers: &HeaderMap) -> String {
     value.unwrap_or_default().to_ascii_lowercase()
 }
 
-/// Reads a body to its end, within all limits.
+/// Reads a body to its end, within all limits; returns its bytes as they were transferred.
 async fn read_body(
     mut incoming: Incoming,
     body: &mut FetchedBody,
     context: &FetchContext,
     progress: &FetchProgress,
-) -> Result<(), ScrapeFailure> {
+) -> Result<usize, ScrapeFailure> {
     if incoming.size_hint().lower() > context.max_body as u64 {
         return Err(ScrapeFailure::TooLarge(context.max_body as u64));
     }
-    let mut permit = None;
+    let (mut permit, mut transferred) = (None, 0);
     while let Some(frame) = incoming.frame().await {
         let frame = frame.map_err(|error| connection_failure(&error))?;
         let Ok(chunk) = frame.into_data() else { continue };
+        transferred += chunk.len();
         let mut input = &*chunk;
         while body.has_pending(input) {
             if body.is_full() {
@@ -371,7 +389,7 @@ async fn read_body(
             body.decode_chunk(&mut input, context.max_body, context.ratio)?;
         }
     }
-    Ok(())
+    Ok(transferred)
 }
 
 pub(super) fn connection_failure(error: &hyper::Error) -> ScrapeFailure {

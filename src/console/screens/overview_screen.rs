@@ -8,13 +8,14 @@ use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 use crate::{
     action::KeyIntent,
     console_state::{
-        ClickArea, ClickTarget, ConsoleState, HEAT_CURSOR, HeatGrouping, OverviewPanel,
-        ScreenLayout, source_clock::RARE_POLL_AGE,
+        ClickArea, ClickTarget, ConsoleState, HEAT_CURSOR, OverviewPanel, ScreenLayout,
+        source_clock::RARE_POLL_AGE,
     },
     cursor::RowCursor,
     cursor_rows::{self, CursorRows},
     evidence_history::{self, due_questions},
     finding_list_rows::{FINDINGS_CURSOR, FindingRow},
+    heat_index::HeatGrouping,
     key_binding::{FOLD, KeyBinding, MEASURE, OPEN, bind},
     key_press::KeyPress,
     screen::{FindingScreen, FindingsScreen, NodeScreen, OverviewScreen, Screen},

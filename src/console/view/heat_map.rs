@@ -1,9 +1,7 @@
 //! Heat map: one cell per GPU while they fit, then one per node, then one for several nodes, with the worst state of
 //! each.
 
-use std::sync::LazyLock;
-
-use gaunt_schema::{GpuState, SanitizedText, Severity, natural_order};
+use gaunt_schema::GpuState;
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -11,17 +9,16 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::heat_groups::{HeatValues, NodeGroups};
+use super::heat_values::{HeatValues, render_node};
 use crate::{
     console_state::{
-        ClickArea, ClickTarget, ConsoleState, HEAT_CURSOR, HeatGrouping, OverviewPanel,
-        ScreenLayout,
+        ClickArea, ClickTarget, ConsoleState, HEAT_CURSOR, OverviewPanel, ScreenLayout,
     },
     display_text,
+    heat_index::{HeatGrouping, HeatIndex, WorstOfNodes},
     theme::{self, StyleRole, Theme},
     widget::grid::{GridCell, GridLayout},
 };
-use gaunt_api::Overview;
 
 /// Style of a cell without a name that an open finding names.
 const MARK: Modifier = Modifier::UNDERLINED.union(Modifier::BOLD);
@@ -44,86 +41,73 @@ pub(crate) fn draw(
     state: &ConsoleState,
     theme: Theme,
 ) -> ScreenLayout {
-    let Some(overview) = state.data.overview.as_deref().filter(|_| area.height >= 2) else {
+    if state.data.overview.is_none() || area.height < 2 {
         return ScreenLayout::default();
-    };
-    let heat = &overview.heat;
-    let groups = NodeGroups::of(heat, state);
-    let values = HeatValues::of(state, heat, theme.units());
+    }
+    let index = &state.heat;
+    let values = HeatValues::of(index, theme.units());
     let body =
         Rect { x: area.x + 1, width: area.width - 1, y: area.y + 1, height: area.height - 1 };
     let (width, height) = (usize::from(body.width), usize::from(body.height));
-    let (grid, whole) = plan_grid(&groups, width, height);
+    let (grid, whole) = plan_grid(index, width, height);
     let focused = state.panel == OverviewPanel::Heat;
-    let node = state.cursors.of(HEAT_CURSOR).row_index(heat.nodes.len(), |at| &heat.nodes[at]);
-    let title = render_title(
-        &groups,
-        grid,
-        whole,
-        state,
-        values.as_ref(),
-        focused.then_some(node),
-        area,
-        theme,
-    );
+    let nodes = &index.heat().nodes;
+    let node = state.cursors.of(HEAT_CURSOR).row_index(nodes.len(), |at| &nodes[at]);
+    let chosen = focused.then_some(node as u32);
+    let title = render_title(grid, whole, state, values, chosen, area, theme);
     buffer.set_line(area.x, area.y, &title, area.width);
-    let map = HeatRenderer {
-        groups: &groups,
+    let mut map = HeatRenderer {
+        index,
         grid,
         whole,
-        values: values.as_ref(),
-        chosen: focused.then_some(node),
-        marks: mark_findings(overview),
+        values,
+        chosen,
         theme,
+        buffer,
+        right: body.right(),
+        click_areas: Vec::new(),
     };
-    let mut click_areas = Vec::new();
     for (y, row) in (body.top()..body.bottom()).zip(0..grid.rows) {
-        let first = row * grid.groups_per_row();
-        let line = map.render_row(first, (body.x, y), &mut click_areas);
-        buffer.set_line(body.x, y, &line, body.width);
+        map.draw_row(row * grid.groups_per_row(), (body.x, y));
     }
-    let (heat_row, heat_step) = groups.cursor_steps(grid.groups_per_row(), grid.groups_per_step());
+    let click_areas = map.click_areas;
+    let (heat_row, heat_step) = index.cursor_steps(grid.groups_per_row(), grid.groups_per_step());
     ScreenLayout { heat_row, heat_step, page: height, click_areas, ..ScreenLayout::default() }
 }
 
 /// Computes the layout of the groups, and whether a cell of a group is a whole node.
-fn plan_grid(groups: &NodeGroups<'_>, width: usize, height: usize) -> (GridLayout, bool) {
-    let label = groups.label.min(LABEL);
-    let grid = GridLayout::fit_groups(groups.list.len(), groups.gpus, label, width, height);
-    if grid.cell == GridCell::One || groups.nodes <= 1 {
+fn plan_grid(index: &HeatIndex, width: usize, height: usize) -> (GridLayout, bool) {
+    let (label, groups) = (index.label_width.min(LABEL), index.group_count());
+    let grid = GridLayout::fit_groups(groups, index.most_gpus, label, width, height);
+    if grid.cell == GridCell::One || index.most_nodes <= 1 {
         return (grid, false);
     }
-    (GridLayout::fit_groups(groups.list.len(), groups.nodes, label, width, height), true)
+    (GridLayout::fit_groups(groups, index.most_nodes, label, width, height), true)
 }
 
 /// Returns the number of lines of a map with one cell per GPU, title included.
 pub(crate) fn full_height(state: &ConsoleState, width: u16) -> usize {
-    let Some(overview) = state.data.overview.as_deref() else { return 0 };
-    let groups = NodeGroups::of(&overview.heat, state);
-    let width = usize::from(width).saturating_sub(1);
-    let label = groups.label.min(LABEL);
-    let grid = GridLayout::fit_groups(groups.list.len(), groups.gpus, label, width, usize::MAX);
+    let index = &state.heat;
+    let (width, label) = (usize::from(width).saturating_sub(1), index.label_width.min(LABEL));
+    let groups = index.group_count();
+    let grid = GridLayout::fit_groups(groups, index.most_gpus, label, width, usize::MAX);
     if grid.rows == 0 { 0 } else { 1 + grid.rows }
 }
 
 /// Returns the smallest number of lines with one cell per GPU, title included: only the first node of a row has its name.
 pub(crate) fn dense_height(state: &ConsoleState, width: u16) -> usize {
-    let Some(overview) = state.data.overview.as_deref() else { return 0 };
-    let groups = NodeGroups::of(&overview.heat, state);
-    let width = usize::from(width).saturating_sub(1);
-    let rows =
-        GridLayout::dense_rows(groups.list.len(), groups.gpus, groups.label.min(LABEL), width);
+    let index = &state.heat;
+    let (width, label) = (usize::from(width).saturating_sub(1), index.label_width.min(LABEL));
+    let rows = GridLayout::dense_rows(index.group_count(), index.most_gpus, label, width);
     rows.map_or(usize::MAX, |rows| 1 + rows)
 }
 
-#[expect(clippy::too_many_arguments, reason = "the title depends on all parts of the map")]
 fn render_title(
-    groups: &NodeGroups<'_>,
     grid: GridLayout,
     whole: bool,
     state: &ConsoleState,
-    values: Option<&HeatValues<'_>>,
-    chosen: Option<usize>,
+    values: Option<HeatValues<'_>>,
+    chosen: Option<u32>,
     area: Rect,
     theme: Theme,
 ) -> Line<'static> {
@@ -133,7 +117,8 @@ fn render_title(
         _ => ("leaf", "leaves"),
     });
     // Without a known group each node is its own.
-    let (one, many) = grouped.filter(|_| groups.known).unwrap_or(("node", "nodes"));
+    let known = state.heat.knows_groups();
+    let (one, many) = grouped.filter(|_| known).unwrap_or(("node", "nodes"));
     let shown = if values.is_some() { "highest" } else { "worst" };
     let unit = match grid.cell {
         GridCell::One if whole => format!("one node, its {shown} GPU"),
@@ -142,7 +127,7 @@ fn render_title(
         GridCell::Groups(shared) => format!("{shared} {many}, their {shown} GPU"),
     };
     let groups_text = match grouped {
-        Some((group, _)) if groups.known => format!(", by {group}"),
+        Some((group, _)) if known => format!(", by {group}"),
         Some((group, _)) => format!(", {group} unknown"),
         None => String::new(),
     };
@@ -166,7 +151,7 @@ fn render_title(
     let available = usize::from(area.width).saturating_sub(12 + display_text::text_width(&unit));
     let columns = available.saturating_sub(2);
     let node_text =
-        chosen.map_or_else(String::new, |node| groups.render_node(node, values, columns));
+        chosen.map_or_else(String::new, |node| render_node(&state.heat, node, values, columns));
     let node_text = if display_text::text_width(&node_text) <= columns { &*node_text } else { "" };
     Line::from(vec![
         Span::styled(name, theme.style_for(StyleRole::Title)),
@@ -175,203 +160,166 @@ fn render_title(
     ])
 }
 
-/// Renders the rows of the map.
+/// Draws the rows of the map.
 struct HeatRenderer<'a> {
-    groups: &'a NodeGroups<'a>,
+    index: &'a HeatIndex,
     grid: GridLayout,
     /// Whether a cell of a group is a whole node.
     whole: bool,
-    values: Option<&'a HeatValues<'a>>,
+    values: Option<HeatValues<'a>>,
     /// The node under the cursor.
-    chosen: Option<usize>,
-    /// The nodes that an open finding names, by index, each with its worst severity.
-    marks: Vec<(usize, Severity)>,
+    chosen: Option<u32>,
     theme: Theme,
-}
-
-/// Returns the nodes that the findings of the overview name, by their index in the map.
-fn mark_findings(overview: &Overview) -> Vec<(usize, Severity)> {
-    let nodes = &overview.heat.nodes;
-    let index =
-        |name: &SanitizedText| nodes.binary_search_by(|node| natural_order(node, name)).ok();
-    let blamed = overview
-        .findings
-        .iter()
-        .filter_map(|finding| Some((index(finding.entity.node.as_ref()?)?, finding.severity)));
-    let mut marks: Vec<(usize, Severity)> = blamed.collect();
-    // The worst severity of a node comes first, and the others are dropped.
-    marks.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
-    marks.dedup_by_key(|(node, _)| *node);
-    marks
+    buffer: &'a mut Buffer,
+    /// The column after the last one of the map.
+    right: u16,
+    click_areas: Vec<ClickArea>,
 }
 
 impl HeatRenderer<'_> {
-    fn render_row(
-        &self,
-        first: usize,
-        at: (u16, u16),
-        click_areas: &mut Vec<ClickArea>,
-    ) -> Line<'static> {
+    fn draw_row(&mut self, first: usize, at: (u16, u16)) {
         match self.grid.cell {
-            GridCell::One => self.render_tiles(first, at, click_areas),
-            GridCell::Groups(shared) => self.render_shared_cells(first, shared, at, click_areas),
+            GridCell::One => self.draw_tiles(first, at),
+            GridCell::Groups(shared) => self.draw_shared_cells(first, shared, at),
         }
     }
 
-    /// Returns the worst severity of a finding on one of these nodes.
-    fn mark_of(&self, nodes: &[usize]) -> Option<Severity> {
-        if self.marks.is_empty() {
-            return None;
+    fn draw_text(&mut self, (x, y): (u16, u16), text: &str, style: Style) {
+        let width = usize::from(self.right.saturating_sub(x));
+        self.buffer.set_stringn(x, y, text, width, style);
+    }
+
+    fn draw_cell(&mut self, (x, y): (u16, u16), (sign, style): (&str, Style)) {
+        if x < self.right {
+            self.buffer[(x, y)].set_symbol(sign).set_style(style);
         }
-        let mark = |node: &usize| {
-            let at = self.marks.binary_search_by_key(node, |(marked, _)| *marked).ok()?;
-            Some(self.marks[at].1)
-        };
-        nodes.iter().filter_map(mark).max()
     }
 
-    /// Underlines a cell that a finding names: its sign and colour stay those of its state.
-    fn mark_cell(&self, nodes: &[usize], style: Style) -> Style {
-        if self.mark_of(nodes).is_some() { style.add_modifier(MARK) } else { style }
-    }
-
-    /// Renders one row of adjacent groups, each with its name, or after the name of the first one.
-    fn render_tiles(
-        &self,
-        first: usize,
-        (x, y): (u16, u16),
-        click_areas: &mut Vec<ClickArea>,
-    ) -> Line<'static> {
-        let (mut spans, grid) = (Vec::new(), self.grid);
+    /// Draws one row of adjacent groups, each with its name, or after the name of the first one.
+    fn draw_tiles(&mut self, first: usize, (x, y): (u16, u16)) {
+        let (index, grid) = (self.index, self.grid);
         let mut left = x;
-        let groups = self.groups.list.iter().enumerate().skip(first).take(grid.per_row);
-        for (at, group) in groups {
-            let nodes = self.groups.nodes_of(group);
+        for group in (first..index.group_count()).take(grid.per_row) {
+            let nodes = index.nodes_of(group..group + 1);
             let is_selected = self.chosen.is_some_and(|node| nodes.contains(&node));
-            if grid.named || at == first {
+            let mark = index.worst_of(nodes).finding;
+            if grid.named || group == first {
                 let dim = self.theme.style_for(StyleRole::Dim);
-                let name = if is_selected && grid.named { theme::selected_style(dim) } else { dim };
-                spans
-                    .push(Span::styled(display_text::align_left(group.name, grid.label - 1), name));
-                // The sign of a finding takes the place of the gap.
-                let mark = self.mark_of(nodes).filter(|_| grid.named);
-                spans.push(mark.map_or_else(
-                    || Span::raw(" "),
-                    |severity| {
-                        let style = self.theme.severity_style(severity);
-                        Span::styled(theme::severity_sign(severity), style)
-                    },
-                ));
+                let style =
+                    if is_selected && grid.named { theme::selected_style(dim) } else { dim };
+                let name = display_text::align_left(index.group_name(group), grid.label - 1);
+                self.draw_text((left, y), &name, style);
                 left += grid.label as u16;
+                // The sign of a finding takes the place of the gap.
+                if let Some(severity) = mark.filter(|_| grid.named) {
+                    let style = self.theme.severity_style(severity);
+                    self.draw_text((left - 1, y), theme::severity_sign(severity), style);
+                }
             }
             let available = grid.tile - if grid.named { grid.label } else { 0 };
             // If a group has no name to highlight, its cells are highlighted; in a group of several nodes, the node's
             // own cells.
-            let mut cells =
-                self.member_cells(nodes, is_selected && (!grid.named || nodes.len() > 1));
-            if !grid.named && self.mark_of(nodes).is_some() {
-                for (_, style) in &mut cells {
-                    *style = style.add_modifier(MARK);
-                }
-            }
-            let used = cells.len().min(available);
-            self.add_click_areas(nodes, left, y, used, click_areas);
-            push_runs(&mut spans, cells.into_iter().take(available));
-            spans.push(Span::raw(" ".repeat(available - used)));
+            let highlights = is_selected && (!grid.named || nodes.len() > 1);
+            let mark = if !grid.named && mark.is_some() { MARK } else { Modifier::empty() };
+            let used = self.draw_members(nodes, highlights, mark, (left, y), available);
+            self.add_click_areas(nodes, left, y, used);
             left += available as u16;
         }
-        Line::from(spans)
     }
 
     /// Adds the click areas of a tile: the cells of each node.
-    fn add_click_areas(
-        &self,
-        nodes: &[usize],
-        left: u16,
-        y: u16,
-        used: usize,
-        click_areas: &mut Vec<ClickArea>,
-    ) {
+    fn add_click_areas(&mut self, nodes: &[u32], left: u16, y: u16, used: usize) {
         let mut x = left;
         for node in nodes {
-            let width = if self.whole { 1 } else { self.groups.rows[*node].1.len() } as u16;
+            let width = if self.whole { 1 } else { self.index.states_of(*node).len() } as u16;
             if usize::from(x + width - left) > used {
                 return;
             }
             let area = Rect { x, y, width, height: 1 };
-            click_areas
-                .push(ClickArea { area, target: ClickTarget::Panel(OverviewPanel::Heat, *node) });
+            let target = ClickTarget::Panel(OverviewPanel::Heat, *node as usize);
+            self.click_areas.push(ClickArea { area, target });
             x += width;
         }
     }
 
-    /// Returns the cells of a group: its GPUs, or its nodes.
-    fn member_cells(&self, nodes: &[usize], marked: bool) -> Vec<(&'static str, Style)> {
+    /// Draws the cells of a group, its GPUs or its nodes, and returns their number; at most `available`.
+    fn draw_members(
+        &mut self,
+        nodes: &[u32],
+        highlights: bool,
+        mark: Modifier,
+        (left, y): (u16, u16),
+        available: usize,
+    ) -> usize {
+        let (index, theme, values) = (self.index, self.theme, self.values);
         let mut cells = Vec::new();
-        for node in nodes {
-            let is_chosen = marked && self.chosen == Some(*node);
-            let mark = |(sign, style)| {
+        for node in nodes.iter().take(available) {
+            let is_chosen = highlights && self.chosen == Some(*node);
+            let selected = |(sign, style)| {
                 (sign, if is_chosen { theme::selected_style(style) } else { style })
             };
             if self.whole {
-                let (sign, style) = self.worst_cell(&[*node]);
-                cells.push(mark((sign, self.mark_cell(&[*node], style))));
+                let worst = index.worst_of(&[*node]);
+                let cell = worst_cell(worst, &[*node], values, theme);
+                cells.push(selected(mark_cell(worst, cell)));
                 continue;
             }
-            let (_, states, from) = self.groups.rows[*node];
-            cells.extend(states.bytes().enumerate().map(|(at, code)| {
-                mark(match self.values {
-                    Some(values) => values.gpu_cell(from + at, self.theme),
-                    None => state_cell(STATES[usize::from(code)].1, self.theme),
+            let gpus = index.states_of(*node).bytes().zip(index.gpus_of(*node));
+            cells.extend(gpus.map(|(code, gpu)| {
+                selected(match values {
+                    Some(values) => values.gpu_cell(gpu, theme),
+                    None => state_cell(theme::ranked_state(code).1, theme),
                 })
             }));
         }
-        cells
+        cells.truncate(available);
+        for (x, (sign, style)) in (left..).zip(&cells) {
+            self.draw_cell((x, y), (sign, style.add_modifier(mark)));
+        }
+        cells.len()
     }
 
-    /// Returns the cell for all GPUs of some nodes, with their worst state.
-    fn worst_cell(&self, nodes: &[usize]) -> (&'static str, Style) {
-        let rows = nodes.iter().map(|node| self.groups.rows[*node]);
-        let Some(values) = self.values else {
-            let states = &*STATES;
-            let codes = rows.flat_map(|(_, codes, _)| codes.bytes());
-            let worst = codes.map(|code| states[usize::from(code)]).max_by_key(|(rank, _)| *rank);
-            return state_cell(worst.map_or(GpuState::Unknown, |(_, state)| state), self.theme);
-        };
-        values.highest_cell(rows.flat_map(|(_, codes, from)| from..from + codes.len()), self.theme)
-    }
-
-    /// Renders one row of cells, each for `shared` groups, after the name of the first one.
-    fn render_shared_cells(
-        &self,
-        first: usize,
-        shared: usize,
-        (x, y): (u16, u16),
-        click_areas: &mut Vec<ClickArea>,
-    ) -> Line<'static> {
-        let row = self.groups.list.get(first..).unwrap_or_default();
-        let Some(head) = row.first() else { return Line::default() };
-        let name = format!("{} ", display_text::align_left(head.name, self.grid.label - 1));
-        let mut spans = vec![Span::styled(name, self.theme.style_for(StyleRole::Dim))];
-        let mut left = x + self.grid.label as u16;
-        let cells = row.chunks(shared).take(self.grid.per_row).map(|groups| {
-            let nodes = self.groups.nodes_of_all(groups);
-            let is_selected = self.chosen.is_some_and(|node| nodes.contains(&node));
+    /// Draws one row of cells, each for `shared` groups, after the name of the first one.
+    fn draw_shared_cells(&mut self, first: usize, shared: usize, (x, y): (u16, u16)) {
+        let (index, theme) = (self.index, self.theme);
+        let count = index.group_count();
+        if first >= count {
+            return;
+        }
+        let name = display_text::align_left(index.group_name(first), self.grid.label - 1);
+        self.draw_text((x, y), &name, theme.style_for(StyleRole::Dim));
+        let groups = (first..count).step_by(shared).take(self.grid.per_row);
+        for (left, group) in (x + self.grid.label as u16..).zip(groups) {
+            let nodes = index.nodes_of(group..(group + shared).min(count));
             if let Some(node) = nodes.first() {
                 let area = Rect { x: left, y, width: 1, height: 1 };
-                click_areas.push(ClickArea {
-                    area,
-                    target: ClickTarget::Panel(OverviewPanel::Heat, *node),
-                });
+                let target = ClickTarget::Panel(OverviewPanel::Heat, *node as usize);
+                self.click_areas.push(ClickArea { area, target });
             }
-            left += 1;
-            let (sign, style) = self.worst_cell(nodes);
-            let style = self.mark_cell(nodes, style);
-            (sign, if is_selected { theme::selected_style(style) } else { style })
-        });
-        let cells: Vec<(&'static str, Style)> = cells.collect();
-        push_runs(&mut spans, cells.into_iter());
-        Line::from(spans)
+            let worst = index.worst_of(nodes);
+            let (sign, style) = mark_cell(worst, worst_cell(worst, nodes, self.values, theme));
+            let is_selected = self.chosen.is_some_and(|node| nodes.contains(&node));
+            let style = if is_selected { theme::selected_style(style) } else { style };
+            self.draw_cell((left, y), (sign, style));
+        }
+    }
+}
+
+/// Underlines a cell that a finding names: its sign and colour stay those of its state.
+fn mark_cell(worst: WorstOfNodes, (sign, style): (&str, Style)) -> (&str, Style) {
+    (sign, if worst.finding.is_some() { style.add_modifier(MARK) } else { style })
+}
+
+/// Returns the cell for all GPUs of some nodes, with their worst state or their highest value.
+fn worst_cell(
+    worst: WorstOfNodes,
+    nodes: &[u32],
+    values: Option<HeatValues<'_>>,
+    theme: Theme,
+) -> (&'static str, Style) {
+    match values {
+        Some(values) => values.highest_cell(nodes, theme),
+        None => state_cell(worst.state(), theme),
     }
 }
 
@@ -379,25 +327,3 @@ impl HeatRenderer<'_> {
 fn state_cell(state: GpuState, theme: Theme) -> (&'static str, Style) {
     (theme::state_sign(state), theme.state_style(state))
 }
-
-/// Appends cells as spans; adjacent cells of one style share a span.
-fn push_runs(spans: &mut Vec<Span<'static>>, cells: impl Iterator<Item = (&'static str, Style)>) {
-    let mut last: Option<(&'static str, Style)> = None;
-    for (sign, style) in cells {
-        match spans.last_mut() {
-            Some(span) if last.is_some_and(|(_, known)| known == style) => {
-                span.content.to_mut().push_str(sign);
-            }
-            _ => spans.push(Span::styled(sign, style)),
-        }
-        last = Some((sign, style));
-    }
-}
-
-/// Rank and state of each code letter, precomputed: a frame of a large fleet needs about 100,000 look-ups.
-static STATES: LazyLock<[(u8, GpuState); 256]> = LazyLock::new(|| {
-    std::array::from_fn(|code| {
-        let state = GpuState::from_letter_code(char::from(code as u8)).unwrap_or(GpuState::Unknown);
-        (theme::state_rank(state), state)
-    })
-});

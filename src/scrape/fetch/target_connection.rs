@@ -35,6 +35,14 @@ use crate::{
 /// by chunk. Hyper may use twice as much: 20,000 simultaneous responses take 320 MiB at the very most.
 const BUFFER: usize = 8 << 10;
 
+/// The read buffer for a page that was longer than [`BUFFER`] the last time: each read is a system call, and opens the
+/// window of the sender with a packet of its own.
+const WIDE_BUFFER: usize = 64 << 10;
+
+/// So many connections may have such a buffer at once: 32 MiB at the very most. A few are active at a time, unless
+/// targets answer slowly.
+pub(super) const WIDE_BUFFERS: usize = 256;
+
 /// How to connect to an endpoint.
 pub(super) struct EndpointConnector<'a> {
     pub(super) endpoint: &'a Endpoint,
@@ -147,13 +155,19 @@ pub(super) struct IdleConnection {
 }
 
 impl IdleConnection {
-    /// Prepares it for a request; no byte is sent before.
-    pub(super) async fn into_active(self) -> hyper::Result<ActiveConnection> {
+    /// Prepares it for a request whose last response had this many bytes; no byte is sent before.
+    pub(super) async fn into_active(
+        self,
+        last_bytes: usize,
+        context: &FetchContext,
+    ) -> hyper::Result<ActiveConnection> {
         let Self { stream, permit } = self;
+        let wide = (last_bytes > BUFFER).then(|| context.wide_buffers.clone().try_acquire_owned());
+        let wide = wide.and_then(Result::ok);
         let mut builder = http1::Builder::new();
-        builder.read_buf_exact_size(Some(BUFFER));
+        builder.read_buf_exact_size(Some(if wide.is_some() { WIDE_BUFFER } else { BUFFER }));
         let (sender, driver) = builder.handshake(TokioIo::new(stream)).await?;
-        Ok(ActiveConnection { sender, driver: Some(Box::new(driver)), permit })
+        Ok(ActiveConnection { sender, driver: Some(Box::new(driver)), permit, _wide: wide })
     }
 }
 
@@ -172,6 +186,8 @@ pub(super) struct ActiveConnection {
     /// The I/O driver; none once the connection has ended.
     driver: Option<Box<ConnectionDriver>>,
     permit: OwnedSemaphorePermit,
+    /// Its permit among those with a wide buffer.
+    _wide: Option<OwnedSemaphorePermit>,
 }
 
 impl fmt::Debug for ActiveConnection {

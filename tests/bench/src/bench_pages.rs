@@ -53,7 +53,55 @@ pub(crate) fn dcgm_page_sequence() -> Vec<String> {
     (0..8).map(|later| dcgm_page_of_seed(SEED + later)).collect()
 }
 
+/// The page of a node at work at so many instants, ten seconds apart: counters count, gauges vary about the level of their
+/// field, and nothing fails. On [`dcgm_page`] every counter goes back now and then, and every tenth GPU has an XID: a
+/// fleet of such nodes is one of faults, and what it costs is what its findings cost.
+pub(crate) fn steady_page_sequence(instants: u64) -> Vec<String> {
+    let page_at = |instant| {
+        let value = |field: &str, shape, random: &mut SplitMix64| {
+            steady_value(field, shape, random.next_below(1_000), instant)
+        };
+        build_dcgm_page(SEED + instant, value)
+    };
+    (0..instants).map(page_at).collect()
+}
+
+/// A number as an exporter would print it for a GPU at work; `noise` is up to 999.
+fn steady_value(field: &str, shape: FieldShape, noise: u64, instant: u64) -> String {
+    let is_constant = ["MAX", "LIMIT", "APP_", "TOTAL_APP", "BAR1", "FB_", "_MEM_CLOCK"];
+    let is_constant = is_constant.iter().any(|part| field.contains(part));
+    let noise = if is_constant { 500 } else { noise };
+    match (shape, field) {
+        (_, "DEV_FB_TOTAL") => "81559".to_owned(),
+        (_, "DEV_FB_FREE") => "20559".to_owned(),
+        (_, "DEV_PCIE_LINK_GEN" | "DEV_PCIE_MAX_LINK_GEN") => "5".to_owned(),
+        (_, "DEV_PCIE_LINK_WIDTH" | "DEV_PCIE_MAX_LINK_WIDTH") => "16".to_owned(),
+        (_, "DEV_FABRIC_MANAGER_STATUS") => "3".to_owned(),
+        (FieldShape::Rare, _)
+        | (FieldShape::Large, "DEV_POWER_VIOLATION" | "DEV_THERMAL_VIOLATION") => "0".to_owned(),
+        (FieldShape::Megahertz, _) if is_constant => "1980".to_owned(),
+        (FieldShape::Watts, _) if is_constant => "700.000".to_owned(),
+        (FieldShape::Megahertz, _) => (1_755 + noise / 50).to_string(),
+        (FieldShape::Celsius, _) => (58 + noise / 200).to_string(),
+        (FieldShape::Watts, _) => format!("{}.{noise:03}", 610 + noise / 40),
+        (FieldShape::Percent, _) => (96 + noise / 250).to_string(),
+        (FieldShape::Mebibytes, _) => "61000".to_owned(),
+        (FieldShape::Ratio, _) => format!("0.{:06}", 600_000 + noise * 40),
+        (FieldShape::Large, _) => {
+            (80_000_000_000 + instant * 6_500_000_000 + noise * 100_000).to_string()
+        }
+        (FieldShape::Rate, _) => format!("{}.{noise:03}000", 410_000_000 + noise * 20_000),
+    }
+}
+
 fn dcgm_page_of_seed(seed: u64) -> String {
+    build_dcgm_page(seed, |_, shape, random| random_value(shape, random))
+}
+
+fn build_dcgm_page(
+    seed: u64,
+    value: impl Fn(&str, FieldShape, &mut SplitMix64) -> String,
+) -> String {
     build_page(
         seed,
         |field| format!("DCGM_FI_{field}"),
@@ -72,6 +120,7 @@ fn dcgm_page_of_seed(seed: u64) -> String {
                 gpu * 17 + 0x1b
             )
         },
+        value,
     )
 }
 
@@ -90,10 +139,16 @@ fn short_page_of_seed(seed: u64) -> String {
         let (_, suffix) = field.split_once('_').unwrap_or(("", field));
         format!("gaunt_gpu_{}", suffix.to_lowercase())
     };
-    build_page(seed, name, |gpu| format!("gpu=\"{gpu}\""))
+    let value = |_: &str, shape, random: &mut SplitMix64| random_value(shape, random);
+    build_page(seed, name, |gpu| format!("gpu=\"{gpu}\""), value)
 }
 
-fn build_page(seed: u64, name: impl Fn(&str) -> String, labels: impl Fn(u64) -> String) -> String {
+fn build_page(
+    seed: u64,
+    name: impl Fn(&str) -> String,
+    labels: impl Fn(u64) -> String,
+    value: impl Fn(&str, FieldShape, &mut SplitMix64) -> String,
+) -> String {
     let labels: Vec<String> = (0..GPUS).map(labels).collect();
     let mut random = SplitMix64(seed);
     let mut page = String::new();
@@ -103,7 +158,7 @@ fn build_page(seed: u64, name: impl Fn(&str) -> String, labels: impl Fn(u64) -> 
         let help = field.replace('_', " ").to_lowercase();
         let _ = writeln!(page, "# HELP {name} {help}.\n# TYPE {name} {kind}");
         for labels in &labels {
-            let _ = writeln!(page, "{name}{{{labels}}} {}", random_value(shape, &mut random));
+            let _ = writeln!(page, "{name}{{{labels}}} {}", value(field, shape, &mut random));
         }
     }
     page
