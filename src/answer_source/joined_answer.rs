@@ -188,15 +188,16 @@ fn join_findings(mut left: FindingList, right: FindingList) -> FindingList {
     left
 }
 
-/// Open findings worst first, closed ones newest first, each in the order of one cluster.
+/// Sorts open findings worst first, then closed ones newest first, each in the order of one cluster.
 fn sort_findings(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings.sort_by(|left, right| {
-        let order = match (left.life.closed, right.life.closed) {
-            (Some(left), Some(right)) => right.cmp(&left),
-            _ => {
-                let cost = right.listed_cost().total_cmp(&left.listed_cost());
-                right.severity.cmp(&left.severity).then(cost)
-            }
+        let closed = (left.life.closed, right.life.closed);
+        let order = if let (Some(left), Some(right)) = closed {
+            right.cmp(&left)
+        } else {
+            let cost = right.listed_cost().total_cmp(&left.listed_cost());
+            let is_closed = closed.0.is_some().cmp(&closed.1.is_some());
+            is_closed.then(right.severity.cmp(&left.severity)).then(cost)
         };
         order.then_with(|| natural_order(&left.id, &right.id))
     });
