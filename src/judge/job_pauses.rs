@@ -8,9 +8,9 @@ use gaunt_schema::{GpuState, UnixMs};
 use super::{
     Thresholds,
     gpu_tracker::{self, GpuTracker},
-    growing_pauses::{PastPause, PastPauses},
     host_averages::HostAverages,
     job_group::{JobGroup, JobGroups},
+    past_pauses::{PastPause, PastPauses},
     sample_interval::SampleInterval,
 };
 

@@ -72,6 +72,7 @@ mod node_names;
 mod nvlink_degraded;
 mod nvlink_table;
 mod one_page;
+mod past_pauses;
 mod pcie_degraded;
 mod peer_clocks;
 mod pending_finding;

@@ -1,0 +1,113 @@
+//! Past pauses: when the last pauses of a job began and ended, and whether they grow.
+
+use gaunt_schema::UnixMs;
+
+/// How many times as long as the shortest one of the job the last two pauses must be, and the last one by how many seconds:
+/// samples show their length only so well.
+const LAST_TIMES: f64 = 2.0;
+const LAST_BUT_ONE_TIMES: f64 = 1.5;
+const LONGER_SECONDS: f64 = 20.0;
+
+/// Intervals between pauses after which one that does not come has ended them.
+const LATE_TIMES: f64 = 2.0;
+
+/// A pause that has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct PastPause {
+    pub(super) began: UnixMs,
+    pub(super) ended: UnixMs,
+    /// Whether most hosts of the job waited for IO, or wrote much.
+    pub(super) io: bool,
+}
+
+impl PastPause {
+    fn seconds(self) -> f64 {
+        self.ended.duration_since(self.began).as_secs_f64()
+    }
+}
+
+/// The pauses of one job: the last two, and the shortest one in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PastPauses {
+    last: [Option<PastPause>; 2],
+    shortest: Option<f64>,
+}
+
+/// How the pauses of a job have grown, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct PauseGrowth {
+    pub(super) shortest: f64,
+    pub(super) last: f64,
+    /// From the begin of one pause to that of the next.
+    pub(super) every: f64,
+}
+
+impl PauseGrowth {
+    /// Returns the length from which a pause is far longer than the shortest, in seconds.
+    pub(super) fn least_seconds(self) -> f64 {
+        (self.shortest * LAST_TIMES).max(self.shortest + LONGER_SECONDS)
+    }
+}
+
+impl PastPauses {
+    /// Adds a pause that has ended; the same one again is not another.
+    pub(super) fn add_pause(&mut self, pause: PastPause) {
+        if self.last[1].is_some_and(|last| last.began == pause.began) {
+            return;
+        }
+        self.last = [self.last[1], Some(pause)];
+        self.shortest = Some(self.shortest.unwrap_or(f64::INFINITY).min(pause.seconds()));
+    }
+
+    /// Returns how the pauses have grown, where samples of the job come each `interval` seconds: none unless the last two are
+    /// far longer than the shortest one, and hosts waited for IO in them.
+    pub(super) fn growth(&self, now: UnixMs, interval: f64) -> Option<PauseGrowth> {
+        let [Some(before), Some(last)] = self.last else { return None };
+        // Samples do not show a shorter one.
+        let shortest = self.shortest?.max(interval);
+        let every = last.began.duration_since(before.began).as_secs_f64();
+        let since = now.duration_since(last.began).as_secs_f64();
+        let is_longer = before.seconds() >= shortest * LAST_BUT_ONE_TIMES
+            && last.seconds() >= shortest * LAST_TIMES
+            && last.seconds() - shortest >= LONGER_SECONDS;
+        let is_present = since <= every * LATE_TIMES + last.seconds();
+        (is_longer && is_present && before.io && last.io).then_some(PauseGrowth {
+            shortest,
+            last: last.seconds(),
+            every,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds pauses that begin each 240 s and last so many seconds; returns their growth after each.
+    fn growths(lengths: &[i64]) -> Vec<Option<f64>> {
+        let mut pauses = PastPauses::default();
+        let at = |second: i64| UnixMs(1_800_000_000_000 + second * 1_000);
+        let each = lengths.iter().enumerate().map(|(number, seconds)| {
+            let began = number as i64 * 240;
+            let ended = at(began + seconds);
+            pauses.add_pause(PastPause { began: at(began), ended, io: true });
+            assert_eq!(pauses.growth(at(began + 2_000), 5.0), None, "no pause came");
+            pauses.growth(at(began + seconds + 10), 5.0).map(|growth| growth.shortest)
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn pauses_that_became_longer_are_told_for_as_long_as_they_stay_so() {
+        let told = growths(&[17, 34, 50, 67, 67, 66]);
+        let known = Some(17.0);
+        assert_eq!(told, [None, None, known, known, known, known]);
+    }
+
+    #[test]
+    fn even_pauses_and_one_long_one_are_not_told() {
+        assert_eq!(growths(&[40, 44, 38, 47, 41]), [None; 5]);
+        assert_eq!(growths(&[20, 90, 21, 22]), [None; 4]);
+        assert_eq!(growths(&[4, 9, 12, 12]), [None; 4], "a few seconds more");
+    }
+}
