@@ -303,8 +303,9 @@ mod tests {
     /// night has more: `gaunt-bench simulation --runs 100000 --pairs 10000`.
     const SEEDS: u64 = 6;
 
-    /// Seeds that failed once.
-    const FAILED_ONCE: [u64; 0] = [];
+    /// Seeds that failed once: at a clock of 1970 the state of another version was written over, of a day that no start had
+    /// looked at.
+    const FAILED_ONCE: [u64; 1] = [57];
 
     #[test]
     fn no_seed_violates_an_invariant() {
