@@ -83,15 +83,16 @@ fn flapping_finding(
     let empty = SanitizedText::default();
     let key = |at: usize| entry.device.key.get(at).unwrap_or(&empty);
     let entity = Entity::new_port(&node.name, key(0), key(1));
-    let (counted, metric, how) = if port.has_recovered {
-        (EvidenceRow::LinkRecoveries, port::LINK_ERROR_RECOVERY, "to recover from errors")
+    let value = |metric| cluster.current_value(metric, row);
+    let (evidence, stopped, how) = if port.has_recovered {
+        let recoveries = value(port::LINK_ERROR_RECOVERY);
+        let evidence = EvidenceRow::LinkRecoveries.to_evidence(recoveries, None);
+        (evidence, "stopped", "to recover from errors")
     } else {
-        (EvidenceRow::LinkDowned, port::LINK_DOWNED, "and came up again")
+        let evidence = EvidenceRow::LinkDowned.to_evidence(value(port::LINK_DOWNED), None);
+        (evidence, "went down", "and came up again")
     };
-    let stopped = if port.has_recovered { "stopped" } else { "went down" };
-    let evidence = counted
-        .to_evidence(cluster.current_value(metric, row), None)
-        .with_note("rose twice between samples that show the port active");
+    let evidence = evidence.with_note("rose twice between samples that show the port active");
     let device = &entry.device;
     Finding {
         id: port_finding_id(node, entry),

@@ -9,10 +9,10 @@ use super::{
     clock_decline::declined_clock,
     evidence_sum::LevelEvidence,
     finding_lifecycle::DetectorOutcome,
-    gpu_signals::{GpuSignals, LIGHT_LOAD_RATIO},
+    gpu_signals::{GpuAverages, GpuSignals, LIGHT_LOAD_RATIO},
     job_group::JobGroup,
     lone_clock::fallen_alone,
-    peer_clocks::model_of,
+    peer_clocks::{PeerClocks, model_of},
     pending_finding::{PendingFinding, format_count},
     robust_stats::{RobustStats, median},
     sample_interval::SampleInterval,
@@ -110,19 +110,24 @@ impl BelowPeers {
                 && peers.robust_score(clock, limits.peer_floor_ratio) < -limits.peer_score
         };
         let of_role = peers.filter(is_outlier);
-        let lowest = judge.gpus.get(row as usize).and_then(|gpu| gpu.averages.lowest_clock());
+        let averages = judge.gpus.get(row as usize).map(|gpu| &gpu.averages);
+        let lowest = averages.and_then(GpuAverages::lowest_clock);
         let has_fallen = !works_more(judge, row, signals)
             && lowest.is_some_and(|it| clock < it * (1.0 - limits.drift_slack_ratio));
         let group = judge.job_groups.of(row);
+        let others = || group.map(|group| list_peers(cluster, row, group)).unwrap_or_default();
         // A whole node that has fallen is half of the clocks of a job of two.
-        let of_others = group
-            .filter(|_| of_role.is_none() && has_fallen)
-            .and_then(|group| clocks_of_others(judge, cluster, row, group));
+        let is_split =
+            of_role.is_none() && has_fallen && group.is_some_and(|it| it.nodes.len() > 1);
+        let of_others = is_split.then(|| PeerClocks::of(cluster, &judge.gpus, limits, &others()));
+        let power = averages.and_then(GpuAverages::usual_power);
+        let of_others =
+            of_others.and_then(|clocks| clocks.role_clocks(model_of(cluster, row), power));
         let of_role = of_role.or(of_others.filter(is_outlier));
         // The GPUs of a slow node draw less power than the others, as if they had another role.
         let of_any = group.and_then(|group| group.peers.fastest_role(model_of(cluster, row)));
         let Some(below) = of_role.or(of_any.filter(is_outlier)) else { return none };
-        let others = group.map(|group| list_peers(cluster, row, group)).unwrap_or_default();
+        let others = others();
         let reports_reason = signals.hw_slowdown.is_some() || signals.sw_thermal.is_some();
         let temperature = |row: u32| cluster.current_value(gpu::TEMPERATURE, row);
         let usual = median(others.iter().filter_map(|other| temperature(*other)));
@@ -154,26 +159,6 @@ fn list_peers(cluster: &Cluster, row: u32, group: &JobGroup) -> Vec<u32> {
     let is_peer =
         |other: &u32| *other != row && (group.nodes.len() == 1 || node_of(*other) != node_of(row));
     group.gpus.iter().copied().filter(is_peer).take(MOST_PEERS).collect()
-}
-
-/// Returns the clocks of the busy GPUs of a job on other nodes, of one model, if they are enough.
-fn clocks_of_others(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    row: u32,
-    group: &JobGroup,
-) -> Option<RobustStats> {
-    if group.nodes.len() < 2 {
-        return None;
-    }
-    let (limits, model) = (&judge.limits, model_of(cluster, row));
-    let peers = list_peers(cluster, row, group).into_iter();
-    let clocks = peers.filter(|other| model_of(cluster, *other) == model).filter_map(|other| {
-        let averages = &judge.gpus.get(other as usize)?.averages;
-        let busy = averages.utilization_at(cluster.now(), cluster.freshness_window())?;
-        averages.clock_hertz(cluster.now(), limits).filter(|_| busy >= LIGHT_LOAD_RATIO)
-    });
-    RobustStats::of(&clocks.collect::<Vec<f64>>(), limits.least_peers as usize)
 }
 
 /// Returns the activity of a GPU, as a multiple of its peers', if they wait for it: it computes for a larger share of the
