@@ -60,15 +60,15 @@ impl PendingSpan {
         self.lasted_ms as f64 / 1e3
     }
 
-    /// Counts the time until now for the severity of its present evidence, up to twice the time that it must last.
-    /// Call it before the evidence itself is counted.
+    /// Counts the time until now for the severity of its present evidence, up to twice the time that it must last: what
+    /// was counted stays where better evidence must last for a shorter time. Call it before the evidence itself is counted.
     pub(super) fn observe_severity(&mut self, now: UnixMs, severity: Severity, hold_s: f64) {
         let (passed, most) = (self.uncounted_ms(now), (hold_s * 2e3) as u64);
         for (level, counted) in
             [(Severity::Warning, &mut self.warned_ms), (Severity::Critical, &mut self.paged_ms)]
         {
             *counted = if severity >= level {
-                (*counted + passed).min(most)
+                (*counted + passed).min(most.max(*counted))
             } else {
                 counted.saturating_sub(passed)
             };
@@ -154,5 +154,19 @@ mod tests {
         assert_eq!(lasted_after("+++++++++----++"), Some(6.0));
         assert_eq!(lasted_after("+++---"), None, "absent as long as present");
         assert_eq!(lasted_after("++++++++++++++++++++++++++---------------------"), None);
+    }
+
+    #[test]
+    fn counted_severity_outlasts_a_moment_of_better_evidence() {
+        let mut span = PendingSpan::new(UnixMs(0), &[]);
+        for second in 1..=40 {
+            // Better evidence needs to last for no time.
+            let hold_s = if second == 30 { 0.0 } else { 14.0 };
+            let now = UnixMs(second * 1_000);
+            span.observe_severity(now, Severity::Critical, hold_s);
+            span.observe_members(now, &[], INTERVAL);
+            let expected = if second < 14 { Severity::Info } else { Severity::Critical };
+            assert_eq!(span.lasting_severity(hold_s), expected, "{second}");
+        }
     }
 }
