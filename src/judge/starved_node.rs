@@ -68,7 +68,10 @@ impl<'a> StarvedNode<'a> {
             if interval.is_slow(limits) { limits.hungry_slow_ratio } else { limits.hungry_ratio };
         // Where nothing is sent any more the whole job pauses: it writes a checkpoint, or ends.
         let host = judge.hosts.get(&id).copied().unwrap_or_default();
-        if host.is_pausing(cluster, limits) == Some(true) {
+        // A hang needs no CPU: a host whose tasks wait for one, while all other ranks wait for this node, works on input.
+        let is_waited_for = host.evidence.is_likely(PressureSource::Cpu)
+            && elsewhere.is_some_and(|busy| busy >= limits.utilization_spinning_ratio);
+        if host.is_pausing(cluster, limits) == Some(true) && !is_waited_for {
             return None;
         }
         // What was there at the first look became the baseline: then the other nodes of the job are the reference.
@@ -87,7 +90,9 @@ impl<'a> StarvedNode<'a> {
             let works = utilization >= limits.standstill_ratio
                 && averages.activity_ratio(now, gap, &judge.limits).unwrap_or(utilization)
                     >= limits.standstill_ratio;
-            let goes_on = works || checkpoint_pause::works_intermittently(judge, cluster, *row);
+            let goes_on = works
+                || is_waited_for
+                || checkpoint_pause::works_intermittently(judge, cluster, *row);
             let low =
                 baseline >= limits.utilization_launch_ratio && utilization < baseline * starved;
             Some(low && goes_on)
@@ -278,8 +283,10 @@ impl<'a> StarvedNode<'a> {
         if self.group.nodes.len() > 1 && self.group.slowdown_ratio().is_some() && !is_slowed {
             pending.cap_severity();
         }
-        // What waits for IO and writes most likely writes a checkpoint, unless it goes on for longer.
-        let writes = pressure.io && self.mostly_writes(cluster);
+        // What waits for IO and writes most likely writes a checkpoint, unless it goes on for longer or waits for CPUs.
+        let writes = pressure.io
+            && self.mostly_writes(cluster)
+            && !self.host.evidence.is_likely(PressureSource::Cpu);
         Some(
             pending
                 .with_warning_delay(if writes { checkpoint_seconds(interval, limits) } else { 0.0 })
