@@ -1,5 +1,7 @@
 //! The averages of one host's pressure, CPU and traffic signals, and their baselines.
 
+use std::time::Duration;
+
 use gaunt_schema::{
     DeviceClass, MetricId, UnixMs,
     catalogue::{hardware, host},
@@ -23,8 +25,9 @@ pub(super) struct HostAverages {
     pub(super) busiest_cpu: MovingAverage,
     /// Share of the nominal rate of all its ports.
     pub(super) network: MovingAverage,
-    /// Time that its network file systems take to answer a request.
-    pub(super) response_time: MovingAverage,
+    /// Requests per second to its network file systems, and the time that those took: a mean of few answers says little.
+    requests: MovingAverage,
+    answering: MovingAverage,
     /// Whether its kernel reports no PSI, so that IO pressure follows from the time for which CPUs idle meanwhile.
     knows_only_iowait: bool,
     /// Bytes per second that it reads from disks and network file systems, and writes to them.
@@ -43,6 +46,15 @@ pub(super) struct HostAverages {
     /// Evidence that its pressure has risen.
     pub(super) evidence: HostEvidence,
 }
+
+/// Requests to network file systems and the time that they took: reads, and those about names and attributes; a
+/// checkpoint slows writes.
+const REQUESTS: [MetricId; 2] = [hardware::MOUNT_READS, hardware::MOUNT_METADATA_OPERATIONS];
+const ANSWERING: [MetricId; 2] = [hardware::MOUNT_READ_TIME, hardware::MOUNT_METADATA_TIME];
+
+/// Requests per second from which network file systems work for a job: a few small ones, answered at once while it loads
+/// or pauses, are no baseline for the many that read its input.
+const LEAST_REQUESTS: f64 = 0.5;
 
 /// Response times below this differ by chance.
 const LEAST_RESPONSE_SECONDS: f64 = 1e-4;
@@ -106,9 +118,10 @@ impl HostAverages {
             limits.carries_ratio,
             limits,
         );
-        self.response_time.add_sample(response_seconds(cluster, node), tick);
+        self.requests.add_sample(mount_rate(cluster, node, REQUESTS), tick);
+        self.answering.add_sample(mount_rate(cluster, node, ANSWERING), tick);
         self.usual_response.learn_value(
-            self.response_time.value_at(at, gap),
+            self.response_time(at, gap),
             moment,
             WorseDirection::Higher,
             LEAST_RESPONSE_SECONDS,
@@ -154,10 +167,11 @@ impl HostAverages {
             (&mut self.usual_cpu, &self.cpu_pressure),
             (&mut self.usual_busiest, &self.busiest_cpu),
             (&mut self.usual_network, &self.network),
-            (&mut self.usual_response, &self.response_time),
         ] {
             *baseline = baseline.with_accepted(average.value_at(now, gap), limits);
         }
+        let response = self.response_time(now, gap);
+        self.usual_response = self.usual_response.with_accepted(response, limits);
     }
 
     /// When its last sample was read.
@@ -248,7 +262,14 @@ impl HostAverages {
 
     /// Returns the time that its network file systems take to answer a request, in seconds.
     pub(super) fn compare_response_time(&self, cluster: &Cluster) -> Option<BaselineComparison> {
-        compare_average(self.response_time, &self.usual_response, cluster)
+        let now = self.response_time(cluster.now(), cluster.freshness_window());
+        compare_value(now, &self.usual_response)
+    }
+
+    /// Returns that time if there are requests enough to tell it.
+    fn response_time(&self, now: UnixMs, gap: Duration) -> Option<f64> {
+        let requests = self.requests.value_at(now, gap)?;
+        (requests >= LEAST_REQUESTS).then_some(self.answering.value_at(now, gap)? / requests)
     }
 
     /// Returns that time if it is so far above its baseline, for long enough, that storage is slow for this host.
@@ -331,17 +352,11 @@ fn transferred(cluster: &Cluster, node: &Node, counters: [(DeviceClass, MetricId
     counters.into_iter().map(of).sum()
 }
 
-/// Returns the mean time that a request to the network file systems of a node took, reads and those about names and
-/// attributes; a checkpoint slows writes.
-fn response_seconds(cluster: &Cluster, node: &Node) -> Option<f64> {
-    let sum = |metrics: [MetricId; 2]| {
-        let rows = node.device_rows(DeviceClass::Mount).iter();
-        let rates = rows.flat_map(|row| metrics.map(|metric| cluster.current_rate(metric, *row)));
-        rates.flatten().sum::<f64>()
-    };
-    let requests = sum([hardware::MOUNT_READS, hardware::MOUNT_METADATA_OPERATIONS]);
-    let seconds = sum([hardware::MOUNT_READ_TIME, hardware::MOUNT_METADATA_TIME]);
-    (requests > 0.0).then(|| seconds / requests)
+/// Returns the sum of two rates over the network file systems of a node; none if no request is counted.
+fn mount_rate(cluster: &Cluster, node: &Node, metrics: [MetricId; 2]) -> Option<f64> {
+    let rows = node.device_rows(DeviceClass::Mount).iter();
+    let rates = rows.flat_map(|row| metrics.map(|metric| cluster.current_rate(metric, *row)));
+    rates.flatten().reduce(|a, b| a + b)
 }
 
 fn compare_average(
@@ -349,9 +364,12 @@ fn compare_average(
     baseline: &Baseline,
     cluster: &Cluster,
 ) -> Option<BaselineComparison> {
-    let now = average.value_at(cluster.now(), cluster.freshness_window())?;
+    compare_value(average.value_at(cluster.now(), cluster.freshness_window()), baseline)
+}
+
+fn compare_value(now: Option<f64>, baseline: &Baseline) -> Option<BaselineComparison> {
     Some(BaselineComparison {
-        now,
+        now: now?,
         baseline: baseline.usual_value(),
         accepted: baseline.is_accepted(),
     })

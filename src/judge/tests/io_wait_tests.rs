@@ -1,4 +1,4 @@
-//! Tests of a host that waits for IO: without PSI, and while it writes a checkpoint.
+//! Tests of a host that waits for IO: without PSI, while it writes a checkpoint, and for a network file system.
 
 use gaunt_schema::{
     Device, Dialect, Report, Severity,
@@ -83,4 +83,32 @@ fn host_that_waits_while_it_writes_is_no_warning_for_as_long_as_a_checkpoint_tak
     let writes = Waits { written: 1e9, ..reads };
     assert_eq!(severity_after(240, writes), Some(Severity::Info));
     assert!(severity_after(330, writes) >= Some(Severity::Warning), "no checkpoint is as long");
+}
+
+#[test]
+fn few_quick_answers_while_a_job_pauses_are_no_baseline_of_its_file_system() {
+    let mut fixture = TargetFixture::new(&[("ash", Dialect::Gaunt)]);
+    // It reads, pauses for a minute with a request now and then, and reads again.
+    let (mut requests, mut seconds) = (1e3, 1e3);
+    for second in 0..240 {
+        let pauses = (120..180).contains(&second);
+        let (more, each) = if pauses { (f64::from(second % 20 == 0), 1e-4) } else { (60.0, 3e-3) };
+        requests += more;
+        seconds += more * each;
+        fixture.run(1, |_, _| {
+            let idle = Waits { has_psi: true, share: 0.0, busy: 1.0, written: 0.0 };
+            let mut page = page(i64::from(second), idle);
+            let mount = Device::new_mount("/data");
+            push_reading(&mut page, mount.clone(), hardware::MOUNT_READS, requests);
+            push_reading(&mut page, mount, hardware::MOUNT_READ_TIME, seconds);
+            page
+        });
+    }
+    let (id, _) = fixture.cluster.node_by_name("ash").unwrap();
+    let response = fixture.judge.state.hosts[&id].compare_response_time(&fixture.cluster).unwrap();
+    let baseline = response.baseline.unwrap();
+    assert!(
+        (baseline / 3e-3 - 1.0).abs() < 0.05 && (response.now / 3e-3 - 1.0).abs() < 0.05,
+        "{response:?}"
+    );
 }
