@@ -187,6 +187,7 @@ evidence_rows! {
     MarkedTimes: "ECN-marked packets / baseline", Count, own(&[port::ECN_MARKED]).limit("marked_times");
     CnpsReceived: "CNPs received / baseline", Count, own(&[port::CNP_HANDLED]).limit("counter_times");
     CnpSenders: "senders receiving CNPs", Count, own(&[port::CNP_HANDLED]).limit("sharing_members");
+    TransmitWait: "transmit wait / baseline", Count, own(&[port::TRANSMIT_WAIT]).limit("counter_times");
     WaitingSenders: "ports that wait to send", Count, own(WAITING);
     PauseReceived: "PFC pause time received", Ratio,
         own(&[ethernet::RECEIVE_PAUSED_3, ethernet::RECEIVE_GLOBAL_PAUSED]).series_limit("congested_ratio");

@@ -7,13 +7,16 @@ use super::{
     host_averages::{BaselineComparison, HostAverages},
     job_group::JobGroup,
     link_averages::{LinkAverages, current_value},
-    moving_average::MovingAverage,
+    ranks_on_node::rows_in_group,
     robust_stats::median,
 };
-use gaunt_cluster::Cluster;
+use gaunt_cluster::{Cluster, NodeId};
 
-/// The maximum of GPUs, and of nodes, that are looked at: of a larger job every n-th.
+/// The maximum of nodes that are looked at: of a larger job every n-th.
 const MAX_SURVEYED: usize = 512;
+
+/// The most nodes that are named for one value.
+const MOST_NAMED: usize = 2;
 
 /// What is looked at, its evidence row, and how it is read from the GPU at a row.
 type GpuSurveySpec = (&'static str, EvidenceRow, fn(&JudgeState, &Cluster, u32) -> Option<f64>);
@@ -43,15 +46,16 @@ const HOST_SIGNALS: &[HostSurveySpec] = &[
     ("CPU pressure", EvidenceRow::CpuPressure, HostAverages::compare_cpu_pressure),
 ];
 
-/// The signals of ports.
-type PortSurveySpec = (EvidenceRow, fn(&LinkAverages) -> MovingAverage);
+/// An evidence row of ports, and how its value is read from one.
+type PortSurveySpec = (EvidenceRow, fn(&LinkAverages, &Cluster, &Thresholds) -> Option<f64>);
 
 const PORT_SIGNALS: &[PortSurveySpec] = &[
-    (EvidenceRow::LinkErrors, |link| link.errors),
-    (EvidenceRow::EcnMarked, |link| link.ecn_marked),
-    (EvidenceRow::PauseReceived, |link| link.pause_received),
-    (EvidenceRow::PauseSent, |link| link.pause_sent),
-    (EvidenceRow::OutOfBuffer, |link| link.out_of_buffer),
+    (EvidenceRow::LinkErrors, |link, cluster, _| current_value(link.errors, cluster)),
+    (EvidenceRow::EcnMarked, |link, cluster, _| current_value(link.ecn_marked, cluster)),
+    (EvidenceRow::PauseReceived, |link, cluster, _| current_value(link.pause_received, cluster)),
+    (EvidenceRow::PauseSent, |link, cluster, _| current_value(link.pause_sent, cluster)),
+    (EvidenceRow::OutOfBuffer, |link, cluster, _| current_value(link.out_of_buffer, cluster)),
+    (EvidenceRow::TransmitWait, LinkAverages::waited_times),
 ];
 
 /// One value that was looked at: the worst of the job, or the median of its clocks.
@@ -59,6 +63,8 @@ struct SurveyedSignal {
     subject: &'static str,
     evidence: EvidenceItem,
     is_usual: bool,
+    /// The nodes on which it is unusual, as text; empty if it is on all.
+    place: String,
 }
 
 /// What was looked at on the devices of a job.
@@ -77,23 +83,38 @@ impl JobSurvey {
         let limits = &judge.limits;
         let mut survey = Self { signals: Vec::new() };
         survey.add_clocks(profile, limits);
-        let gpus = || every_nth(&group.gpus);
+        let nodes = || every_nth(&group.nodes);
         for (subject, row, value) in GPU_SIGNALS {
-            let worst = gpus().filter_map(|gpu| value(judge, cluster, gpu)).reduce(f64::max);
-            survey.add_worst(subject, *row, worst, limits);
+            let Some(limit) = limits.limit_value(row.source().threshold) else { continue };
+            let of_node = |id: NodeId| {
+                let gpus =
+                    cluster.node_by_id(id).map(|node| rows_in_group(judge, cluster, node, group));
+                let values =
+                    gpus.into_iter().flatten().filter_map(|gpu| value(judge, cluster, gpu));
+                (id, values.reduce(f64::max), limit)
+            };
+            survey.add_worst(cluster, (subject, *row, limit), nodes().map(of_node));
         }
-        let hosts: Vec<&HostAverages> =
-            every_nth(&group.nodes).filter_map(|id| judge.hosts.get(&id)).collect();
         for (subject, row, compare) in HOST_SIGNALS {
-            let values = hosts.iter().filter_map(|host| compare(host, cluster));
-            survey.add_pressure(subject, *row, values, limits);
+            let Some(least) = limits.limit_value(row.source().threshold) else { continue };
+            let of_node = |id: NodeId| {
+                let host = judge.hosts.get(&id).and_then(|host| compare(host, cluster));
+                let limit = host.map(|host| host.limit_beside_baseline(least, limits));
+                (id, host.map(|host| host.now), limit.unwrap_or(least))
+            };
+            survey.add_worst(cluster, (subject, *row, least), nodes().map(of_node));
         }
-        let nodes = every_nth(&group.nodes).filter_map(|id| cluster.node_by_id(id));
-        let ports = nodes.flat_map(|node| node.device_rows(DeviceClass::Port));
-        let links: Vec<&LinkAverages> = ports.filter_map(|row| judge.links.of(*row)).collect();
-        for (row, average) in PORT_SIGNALS {
-            let values = links.iter().filter_map(|link| current_value(average(link), cluster));
-            survey.add_worst("ports", *row, values.reduce(f64::max), limits);
+        for (row, value) in PORT_SIGNALS {
+            let Some(limit) = limits.limit_value(row.source().threshold) else { continue };
+            let of_node = |id: NodeId| {
+                let node = cluster.node_by_id(id);
+                let ports =
+                    node.map(|node| node.device_rows(DeviceClass::Port)).unwrap_or_default();
+                let links = ports.iter().filter_map(|row| judge.links.of(*row));
+                let values = links.filter_map(|link| value(link, cluster, limits));
+                (id, values.reduce(f64::max), limit)
+            };
+            survey.add_worst(cluster, ("ports", *row, limit), nodes().map(of_node));
         }
         survey
     }
@@ -103,37 +124,31 @@ impl JobSurvey {
         let evidence =
             EvidenceRow::ClockChange.to_evidence(Some(clock), Some(limits.slow_clock_ratio));
         let is_usual = clock >= 1.0 - limits.usual_ratio;
-        self.signals.push(SurveyedSignal { subject: "SM clocks", evidence, is_usual });
+        self.signals.push(SurveyedSignal {
+            subject: "SM clocks",
+            evidence,
+            is_usual,
+            place: String::new(),
+        });
     }
 
+    /// Adds the value that is closest to the limit of its node, or furthest above it; the limit is at least this.
     fn add_worst(
         &mut self,
-        subject: &'static str,
-        row: EvidenceRow,
-        worst: Option<f64>,
-        limits: &Thresholds,
+        cluster: &Cluster,
+        (subject, row, least): (&'static str, EvidenceRow, f64),
+        of_nodes: impl Iterator<Item = (NodeId, Option<f64>, f64)>,
     ) {
-        let limit = limits.limit_value(row.source().threshold);
-        let Some((value, limit)) = worst.zip(limit) else { return };
-        let evidence = row.to_evidence(Some(value), Some(limit)).ruling_out();
-        self.signals.push(SurveyedSignal { subject, evidence, is_usual: value < limit });
-    }
-
-    /// Adds the pressure of the host that is closest to its limit, or furthest above it.
-    fn add_pressure(
-        &mut self,
-        subject: &'static str,
-        row: EvidenceRow,
-        hosts: impl Iterator<Item = BaselineComparison>,
-        limits: &Thresholds,
-    ) {
-        let Some(least) = limits.limit_value(row.source().threshold) else { return };
-        let with_limit = hosts.map(|host| (host.now, host.limit_beside_baseline(least, limits)));
-        let worst = with_limit.max_by(|(a, of_a), (b, of_b)| (a / of_a).total_cmp(&(b / of_b)));
-        let Some((value, limit)) = worst else { return };
-        let note = if limit > least { "limit: pressure_times its baseline" } else { "" };
-        let evidence = row.to_evidence(Some(value), Some(limit)).ruling_out().with_note(note);
-        self.signals.push(SurveyedSignal { subject, evidence, is_usual: value < limit });
+        let known: Vec<(NodeId, f64, f64)> =
+            of_nodes.filter_map(|(id, value, limit)| Some((id, value?, limit))).collect();
+        let worst =
+            known.iter().max_by(|(_, a, of_a), (_, b, of_b)| (a / of_a).total_cmp(&(b / of_b)));
+        let Some((_, value, limit)) = worst else { return };
+        let unusual = known.iter().filter(|(_, value, limit)| value >= limit).map(|(id, ..)| *id);
+        let place = render_place(cluster, &unusual.collect::<Vec<_>>(), known.len());
+        let note = if *limit > least { "limit: pressure_times its baseline" } else { "" };
+        let evidence = row.to_evidence(Some(*value), Some(*limit)).ruling_out().with_note(note);
+        self.signals.push(SurveyedSignal { subject, evidence, is_usual: value < limit, place });
     }
 
     /// Returns what was looked at and found usual, each once.
@@ -146,16 +161,32 @@ impl JobSurvey {
         subjects
     }
 
-    /// Returns the labels of the values that are unusual.
-    pub(super) fn unusual_labels(&self) -> Vec<&str> {
+    /// Returns the labels of the values that are unusual, each with the nodes where it is.
+    pub(super) fn unusual_labels(&self) -> Vec<String> {
         let unusual = self.signals.iter().filter(|signal| !signal.is_usual);
-        unusual.map(|signal| signal.evidence.what.as_str()).collect()
+        let name = |signal: &SurveyedSignal| {
+            let what = signal.evidence.what.trim_end_matches(" / baseline");
+            format!("{what}{}", signal.place)
+        };
+        unusual.map(name).collect()
     }
 
     /// Returns the values that are usual, with their limits.
     pub(super) fn into_usual_evidence(self) -> impl Iterator<Item = EvidenceItem> {
         let usual = self.signals.into_iter().filter(|signal| signal.is_usual);
         usual.map(|signal| signal.evidence)
+    }
+}
+
+/// Names the nodes where a value is unusual, of so many: ` on gpu003`. It is empty if that is all of them.
+fn render_place(cluster: &Cluster, unusual: &[NodeId], of: usize) -> String {
+    let name = |id: &NodeId| Some(cluster.node_by_id(*id)?.name.to_string());
+    match unusual {
+        all if all.len() == of => String::new(),
+        few if few.len() <= MOST_NAMED => {
+            format!(" on {}", few.iter().filter_map(name).collect::<Vec<_>>().join(" and "))
+        }
+        many => format!(" on {} of {of} nodes", many.len()),
     }
 }
 

@@ -36,6 +36,8 @@ struct SlowedJob {
     waited: f64,
     /// Whether one of two ports of the first node is down, since before the first sample.
     has_dead_port: bool,
+    /// Ticks that the port of the second node has waited for credits, where ports count those.
+    wait_ticks: Option<f64>,
 }
 
 impl SlowedJob {
@@ -55,6 +57,7 @@ impl SlowedJob {
             sent: 0.0,
             waited: 0.0,
             has_dead_port: false,
+            wait_ticks: None,
         }
     }
 
@@ -73,8 +76,14 @@ impl SlowedJob {
             self.sent += 10e9 * shown.traffic;
             self.waited += shown.io;
             let (sent, waited, has_dead_port) = (self.sent, self.waited, self.has_dead_port);
+            let ticks = self.wait_ticks;
             self.fixture.run(1, |_, index| {
                 let mut page = rank_report(index, shown, sent, waited);
+                if let Some(ticks) = ticks {
+                    let ticks = if index == 1 { ticks } else { 0.0 };
+                    let device = Device::new_port("mlx5_0", "1");
+                    push_reading(&mut page, device, port::TRANSMIT_WAIT, ticks);
+                }
                 if has_dead_port {
                     add_second_port(&mut page, index > 0);
                 }
@@ -170,6 +179,20 @@ fn slowdown_of_all_ranks_with_usual_hosts_and_ports_is_unexplained() {
     );
     job.run(120, USUAL);
     assert_eq!(job.open_ids(), [""; 0]);
+}
+
+#[test]
+fn what_is_unusual_on_one_node_is_said_with_its_name() {
+    let mut job = SlowedJob::on_nodes(&["ash:9770", "birch:9770", "cedar:9770", "elm:9770"]);
+    job.wait_ticks = Some(0.0);
+    job.run(120, USUAL);
+    for _ in 0..120 {
+        job.wait_ticks = job.wait_ticks.map(|ticks| ticks + 1e9);
+        job.run(1, at_pace(0.6));
+    }
+    assert_eq!(job.open_ids(), [ID]);
+    let summary = &job.finding().summary;
+    assert!(summary.contains("; unusual: transmit wait on birch; "), "{summary}");
 }
 
 #[test]
