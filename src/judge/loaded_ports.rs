@@ -40,7 +40,8 @@ pub(super) struct Congestion {
 struct CongestionSigns {
     /// Marks or queues over a limit that holds anywhere.
     is_certain: bool,
-    /// ECN-marked packets / baseline.
+    /// The share of ECN-marked packets, and that / baseline.
+    marked: f64,
     marked_times: Option<f64>,
     /// Whether the port waits or is paused: signs of senders, which locate a queue less well than marks.
     is_delayed: bool,
@@ -61,6 +62,7 @@ impl CongestionSigns {
         let is_marked = marked.is_some_and(|share| share >= limits.congested_ratio);
         Self {
             is_certain: far.is_some_and(|times| times >= 1.0) || (is_marked && !is_usual),
+            marked: marked.unwrap_or_default(),
             marked_times,
             is_delayed: waited.is_some_and(|times| times >= limits.counter_times)
                 || paused.is_some_and(|share| share >= limits.congested_ratio),
@@ -76,6 +78,9 @@ impl CongestionSigns {
             || self.marked_times.is_some_and(|times| times >= limits.marked_times)
     }
 }
+
+/// Share of the marks of the most marked port below which those of another one tell nothing.
+const FAINT_SHARE: f64 = 0.1;
 
 /// Whether any port may be congested.
 pub(super) fn is_any_port_congested(judge: &JudgeState, cluster: &Cluster) -> bool {
@@ -125,7 +130,13 @@ pub(super) fn collect_loaded_ports<'a>(
     let quiet = quiet_level(&signs).max(1.0);
     let slower_nodes = nodes_of_slower_jobs(judge);
     let slower: Vec<bool> = ports.iter().map(|port| slower_nodes.contains(&port.node)).collect();
+    // Beside ports where the queue certainly is, a small part of their marks is the same traffic on its way there.
+    let certain = signs.iter().filter(|sign| sign.is_certain).map(|sign| sign.marked);
+    let faint = certain.fold(0.0, f64::max) * FAINT_SHARE;
     let is_marked = |(sign, is_slower): (&CongestionSigns, bool)| {
+        if !sign.is_certain && sign.marked < faint {
+            return false;
+        }
         let least = if is_slower { limits.marked_times } else { limits.marked_times * quiet };
         sign.is_certain || sign.marked_times.is_some_and(|times| times >= least)
     };

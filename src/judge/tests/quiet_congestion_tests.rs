@@ -84,6 +84,17 @@ fn quiet_marks_on_several_rails_below_one_switch_are_the_whole_switch() {
 }
 
 #[test]
+fn few_marks_beside_many_are_of_the_same_traffic() {
+    let found = findings_with(|node, name| match (node < 4, name) {
+        (true, "rocep75s0") => 0.08,
+        (true, "rocep155s0") => 3e-3,
+        _ => 2e-4,
+    });
+    let expected = (FindingKind::LeafCongested, "leaf_congested/s0/1".to_owned(), Severity::Info);
+    assert_eq!(found, [expected], "the other rail alone would be a finding");
+}
+
+#[test]
 fn quiet_marks_on_one_rail_everywhere_are_a_slow_rail() {
     let found = findings_with(|_, name| if name == "rocep155s0" { 3e-3 } else { 2e-4 });
     let expected = (FindingKind::RailSlow, "rail_slow/2".to_owned(), Severity::Info);
