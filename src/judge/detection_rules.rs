@@ -122,7 +122,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::GpuFailed,
-        "A GPU is missing from its node, reported an XID that needs a reset, has uncorrectable ECC errors, or could not remap a row of its memory (a warning without cost).",
+        "A GPU is missing from its node, reported an XID that needs a reset, has uncorrectable ECC errors, could not remap a row of its memory, or remaps several within minutes (a warning).",
         &["confirming_samples", "error_speaks_seconds"],
     ),
     (

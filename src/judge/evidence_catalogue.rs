@@ -272,6 +272,8 @@ evidence_rows! {
     EccErrorAge: "time since an uncorrectable ECC error", Seconds,
         own(MEMORY_ERRORS).fact();
     RowRemapFailed: "row remapping failed", Count, own(&[gpu_health::REMAP_FAILED]).fact();
+    RowsRemapped: "memory rows remapped, recent minutes", Count,
+        own(&[gpu_health::REMAPPED_CORRECTED]);
     PcieReplays: "PCIe replays per second", Count,
         own(&[gpu_health::PCIE_REPLAYS]).series_limit("errors_per_second");
     PcieReplayCount: "PCIe replays, recent minutes", Count, own(&[gpu_health::PCIE_REPLAYS]);

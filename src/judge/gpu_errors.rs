@@ -9,7 +9,7 @@ use gaunt_schema::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Thresholds, sample_interval::SampleInterval};
+use super::{Thresholds, row_remaps::RowRemaps, sample_interval::SampleInterval};
 use gaunt_cluster::{Cluster, Node};
 
 /// What shows uncorrectable memory errors: counters of NVIDIA's, and AMD's, which covers all blocks of the GPU (RAS);
@@ -49,6 +49,8 @@ pub(super) struct GpuErrors {
     pub(super) gone: Option<UnixMs>,
     /// Since when its driver says that a memory row could not be remapped: it works on, and its board is to be replaced.
     pub(super) remap: Option<UnixMs>,
+    /// Rows of its memory that were replaced because of correctable errors: it works on.
+    pub(super) remapped: Option<RowRemaps>,
     /// Since when it works at its baseline.
     well: Option<UnixMs>,
     /// Its energy counter, which restarts when it is reset.
@@ -58,7 +60,7 @@ pub(super) struct GpuErrors {
 impl GpuErrors {
     /// Whether it has no known errors.
     fn is_healthy(&self) -> bool {
-        self.remap.is_none() && self.is_working()
+        self.remap.is_none() && self.remapped.is_none() && self.is_working()
     }
 
     /// Whether no error keeps it from working.
@@ -107,6 +109,7 @@ impl GpuErrors {
             memory: self.memory.map(|at| at.min(now)),
             gone: self.gone.map(|at| at.min(now)),
             remap: self.remap.map(|at| at.min(now)),
+            remapped: self.remapped.map(|remapped| remapped.clamp_times(now)),
             well: self.well.map(|at| at.min(now)),
             energy: self.energy,
         }
@@ -199,6 +202,9 @@ impl GpuErrorTracker {
             // A state that a page leaves out is as it was.
             if let Some(failed) = cluster.current_value(gpu_health::REMAP_FAILED, *row) {
                 broken.remap = (failed > 0.0).then(|| broken.remap.unwrap_or(at));
+            }
+            if let Some(count) = cluster.current_value(gpu_health::REMAPPED_CORRECTED, *row) {
+                broken.remapped = RowRemaps::observe_count(broken.remapped, count, at);
             }
             *counted = count.unwrap_or(*counted);
             match is_gone(cluster, node, *row, at, limits) {

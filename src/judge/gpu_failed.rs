@@ -12,7 +12,9 @@ use super::{
     EvidenceRow, JudgeState, Whereabouts, evidence_coverage,
     finding_lifecycle::DetectorOutcome,
     gpu_errors::GpuErrors,
+    job_group::JobGroup,
     pending_finding::{PendingFinding, format_count, format_time_of_day},
+    row_remaps::LEAST_ROWS,
     sample_interval::SampleInterval,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
@@ -39,7 +41,8 @@ pub(super) fn detect_failed_gpus(
         for row in node.device_rows(DeviceClass::Gpu) {
             let mut errors = judge.health.of(*row);
             errors.gone = errors.gone.filter(|_| !all);
-            if errors.is_working() && errors.remap.is_none() {
+            let fails = errors.remapped.and_then(|remapped| remapped.failing(cluster.now()));
+            if errors.is_working() && errors.remap.is_none() && fails.is_none() {
                 continue;
             }
             let Some(entity) = gpu_entity(cluster, *row) else { continue };
@@ -81,8 +84,10 @@ impl GpuFailure<'_> {
     fn report_finding(&self, entity: &Entity, outcome: &mut DetectorOutcome) {
         let GpuErrors { gone, xid, memory, remap, .. } = self.errors;
         let times = [gone, memory, xid.map(|(_, at)| at)];
+        let replaced = self.replaced_rows();
+        let working = remap.or(replaced.map(|(_, since)| since));
         let since =
-            if self.errors.is_working() { remap } else { times.into_iter().flatten().min() };
+            if self.errors.is_working() { working } else { times.into_iter().flatten().min() };
         let Some(since) = since else { return };
         let kinds = times.iter().flatten().count();
         // Memory errors alone are a warning; a GPU that is gone or has an error that needs a reset is a fact.
@@ -95,7 +100,13 @@ impl GpuFailure<'_> {
                 .get(self.row as usize)
                 .is_some_and(|gpu| gpu.allocated == Some(true));
         let id = self.node.0;
+        let is_slower =
+            |group: &&JobGroup| self.judge.gangs.is_likely_slower(group, &self.judge.limits);
         let cost = match group {
+            // What replaces rows of its memory may be slower for that: its job is.
+            Some(group) if replaced.is_some() && is_slower(&group) => {
+                (group.lost_gpus(), group.list_victims(self.cluster, Some(id)))
+            }
             // It does its work.
             _ if self.errors.is_working() => (0.0, Vec::new()),
             Some(group) => (group.lost_gpus().max(1.0), group.list_victims(self.cluster, Some(id))),
@@ -115,7 +126,10 @@ impl GpuFailure<'_> {
             memory,
             self.cluster.now(),
         ))
-        .with_evidence([EvidenceRow::RowRemapFailed.to_evidence(remap.map(|_| 1.0), None)]);
+        .with_evidence([
+            EvidenceRow::RowRemapFailed.to_evidence(remap.map(|_| 1.0), None),
+            EvidenceRow::RowsRemapped.to_evidence(replaced.map(|(rows, _)| rows), Some(LEAST_ROWS)),
+        ]);
         if gone.is_none() && memory.is_none() && xid.is_some_and(|(code, _)| is_consequence(code)) {
             // The GPU whose NVLink failed may be on a node that is read later.
             let interval = SampleInterval::of_gpus(self.cluster, self.node.1);
@@ -131,6 +145,11 @@ impl GpuFailure<'_> {
         outcome.findings.push(finding);
     }
 
+    /// Returns the rows of its memory that were replaced in quick succession, and since when.
+    fn replaced_rows(&self) -> Option<(f64, UnixMs)> {
+        self.errors.remapped.and_then(|remapped| remapped.failing(self.cluster.now()))
+    }
+
     fn render_summary(&self, entity: &Entity, since: UnixMs) -> String {
         let failure = self.errors.xid.map(|(code, _)| describe_xid(code));
         let symptom = match (self.errors.gone.is_some(), failure) {
@@ -140,7 +159,12 @@ impl GpuFailure<'_> {
             (false, None) if self.errors.memory.is_some() => {
                 "has uncorrectable ECC errors".to_owned()
             }
-            (false, None) => "works, but a row of its memory could not be remapped".to_owned(),
+            (false, None) => match self.replaced_rows() {
+                Some((rows, _)) if self.errors.remap.is_none() => {
+                    format!("works, but {rows:.0} rows of its memory were remapped")
+                }
+                _ => "works, but a row of its memory could not be remapped".to_owned(),
+            },
         };
         let mut text = format!("{entity} {symptom}, since {}.", format_time_of_day(since));
         let followers = match failure {
@@ -160,6 +184,9 @@ impl GpuFailure<'_> {
         let failure = self.errors.xid.map(|(code, _)| describe_xid(code));
         let other = match self.errors.remap {
             Some(_) => "drain the node and have the board replaced (RMA)",
+            None if self.errors.is_working() => {
+                "drain the node when its job ends, reset the GPU, and have the board replaced (RMA) if it goes on"
+            }
             None => "drain the node and check the kernel log",
         };
         let action = failure.map_or(other, |xid| xid.action);

@@ -88,6 +88,7 @@ mod recovery_reason;
 mod reporting_delay;
 mod residual_histogram;
 mod robust_stats;
+mod row_remaps;
 mod sample_interval;
 mod serving_queue;
 mod shift_detector;

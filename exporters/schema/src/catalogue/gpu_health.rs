@@ -126,7 +126,7 @@ rows! {
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_RETIRED_PENDING", Same)]).with_rare_changes();
     REMAPPED_CORRECTED, "Rows of memory that were replaced by spare ones, by the kind of error that did it.",
         Metric::new_gauge("gaunt_gpu_remapped_rows", Gpu, Unit::Count, 1.0).with_tag("kind", "corrected")
-            .with_foreign(&[dcgm_name("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", Same)]).with_rare_changes();
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", Same)]);
     REMAPPED_UNCORRECTED, "Rows of memory that were replaced by spare ones, by the kind of error that did it.",
         Metric::new_gauge("gaunt_gpu_remapped_rows", Gpu, Unit::Count, 1.0).with_tag("kind", "uncorrected")
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", Same)]);
