@@ -1,5 +1,5 @@
-//! Growing pauses: a job stands still now and then while its hosts wait for IO, and for longer than it used to. Its checkpoints
-//! have grown, or the storage that they are written to has become slower.
+//! Growing pauses: a job stands still now and then while its hosts wait for IO, and for longer than it used to, or does so
+//! now for far longer. Its checkpoints have grown, or the storage that they are written to has become slower.
 
 use gaunt_cluster::Cluster;
 use gaunt_schema::{Entity, EntityKind, Finding, FindingKind};
@@ -15,7 +15,10 @@ use super::{
 /// A pause that takes more of the time than this is no checkpoint: the job does something else, or nothing.
 const MOST_SHARE: f64 = 0.5;
 
-/// Adds jobs whose pauses have grown.
+/// Seconds from which a pause of a job whose pauses are not known is a long one: few checkpoints take as long.
+const LONG_SECONDS: f64 = 180.0;
+
+/// Adds jobs whose pauses have grown, or that pause for too long now.
 pub(super) fn detect_growing_pauses(
     judge: &JudgeState,
     cluster: &Cluster,
@@ -23,9 +26,52 @@ pub(super) fn detect_growing_pauses(
 ) {
     let storage = Entity::new(EntityKind::Storage);
     let id = Finding::build_id(FindingKind::StorageSlow, &storage);
-    if outcome.suspicions.iter().any(|pending| pending.finding.id == id) {
-        return;
+    if !outcome.suspicions.iter().any(|pending| pending.finding.id == id) {
+        let found = lasting_pause(judge, cluster).or_else(|| grown_pauses(judge, cluster));
+        outcome.suspicions.extend(found);
     }
+}
+
+/// Returns a finding about the largest job that stands still while its hosts wait for IO, for far longer than its shortest
+/// pause. It never pages: it may write more than before.
+fn lasting_pause(judge: &JudgeState, cluster: &Cluster) -> Option<PendingFinding> {
+    let limits = &judge.limits;
+    // A notebook stands still whenever its user thinks.
+    let works = |group: &&JobGroup| group.gpus.len() > 1 && judge.gangs.of(group).is_learned();
+    let groups = judge.job_groups.all_groups().iter().filter(works);
+    let long = groups.filter_map(|group| {
+        let pause = judge.pauses.waiting_pause(group, cluster.now(), limits)?;
+        let past = judge.pauses.past_of(group);
+        let usual = past.and_then(|past| past.usual_seconds(group.interval.seconds()));
+        let least = usual.map_or(LONG_SECONDS, |(_, least)| least.max(limits.pause_settle_seconds));
+        (pause.seconds() >= least).then_some((group, pause.seconds(), usual, least))
+    });
+    let (group, seconds, usual, least) = long.max_by_key(|(group, ..)| group.gpus.len())?;
+    let before = usual.map(|(shortest, _)| format!("; its shortest pause took {shortest:.0} s"));
+    let summary = format!(
+        "{} has stood still for {seconds:.0} s while its hosts wait for IO{}.",
+        group.render_title(),
+        before.unwrap_or_default(),
+    );
+    let next = "Check whether the job writes a checkpoint, and the file system that it is written to: its servers, its network, and its other clients.";
+    let note = usual.map_or(String::new(), |(shortest, _)| {
+        format!("limit: from the shortest, {shortest:.0} s")
+    });
+    let mut found =
+        PendingFinding::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), 1, true)
+            .with_members([group.group_key()])
+            .with_slowed_jobs(std::iter::once(group.group_key()))
+            .with_cost(group.gpus.len() as f64, group.list_victims(cluster, None))
+            .with_summary(summary, next.to_owned())
+            .with_evidence([EvidenceRow::PauseSeconds
+                .to_evidence(Some(seconds), Some(least))
+                .with_note(note)]);
+    found.cap_severity();
+    Some(found)
+}
+
+/// Returns a finding about the job whose grown pauses cost most.
+fn grown_pauses(judge: &JudgeState, cluster: &Cluster) -> Option<PendingFinding> {
     let grown = judge.job_groups.all_groups().iter().filter_map(|group| {
         let interval = group.interval.seconds();
         let growth = judge.pauses.past_of(group)?.growth(cluster.now(), interval)?;
@@ -34,9 +80,7 @@ pub(super) fn detect_growing_pauses(
         is_checkpoint.then_some((group, growth, share))
     });
     let cost = |(group, _, share): &(&JobGroup, PauseGrowth, f64)| share * group.gpus.len() as f64;
-    let Some((group, growth, share)) = grown.max_by(|a, b| cost(a).total_cmp(&cost(b))) else {
-        return;
-    };
+    let (group, growth, share) = grown.max_by(|a, b| cost(a).total_cmp(&cost(b)))?;
     let PauseGrowth { shortest, last, every } = growth;
     let summary = format!(
         "{} stands still for {last:.0} s each {every:.0} s while its hosts wait for IO, at first for {shortest:.0} s: {} of its time goes to checkpoints.",
@@ -45,6 +89,7 @@ pub(super) fn detect_growing_pauses(
     );
     let next = "Check how large the checkpoints of the job have become, and how fast the file system is that they are written to; write them less often, or asynchronously.";
     let limit = growth.least_seconds();
+    let storage = Entity::new(EntityKind::Storage);
     let mut found = PendingFinding::of(FindingKind::StorageSlow, storage, 1, true)
         .with_members([group.group_key()])
         .with_cost(share * group.gpus.len() as f64, group.list_victims(cluster, None))
@@ -56,5 +101,5 @@ pub(super) fn detect_growing_pauses(
             EvidenceRow::PauseShare.to_evidence(Some(share), Some(judge.limits.unexplained_ratio)),
         ]);
     found.cap_severity();
-    outcome.suspicions.push(found);
+    Some(found)
 }

@@ -21,7 +21,7 @@ pub(super) struct PastPause {
 }
 
 impl PastPause {
-    fn seconds(self) -> f64 {
+    pub(super) fn seconds(self) -> f64 {
         self.ended.duration_since(self.began).as_secs_f64()
     }
 }
@@ -45,8 +45,12 @@ pub(super) struct PauseGrowth {
 impl PauseGrowth {
     /// Returns the length from which a pause is far longer than the shortest, in seconds.
     pub(super) fn least_seconds(self) -> f64 {
-        (self.shortest * LAST_TIMES).max(self.shortest + LONGER_SECONDS)
+        far_longer(self.shortest)
     }
+}
+
+fn far_longer(shortest: f64) -> f64 {
+    (shortest * LAST_TIMES).max(shortest + LONGER_SECONDS)
 }
 
 impl PastPauses {
@@ -57,6 +61,13 @@ impl PastPauses {
         }
         self.last = [self.last[1], Some(pause)];
         self.shortest = Some(self.shortest.unwrap_or(f64::INFINITY).min(pause.seconds()));
+    }
+
+    /// Returns the length of the shortest one, and that from which another one is far longer, in seconds, where samples of
+    /// the job come each `interval` seconds.
+    pub(super) fn usual_seconds(&self, interval: f64) -> Option<(f64, f64)> {
+        let shortest = self.shortest?.max(interval);
+        Some((shortest, far_longer(shortest)))
     }
 
     /// Returns how the pauses have grown, where samples of the job come each `interval` seconds: none unless the last two are

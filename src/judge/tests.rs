@@ -16,6 +16,7 @@ mod first_look_tests;
 mod flat_power_tests;
 mod inference_tests;
 mod io_wait_tests;
+mod job_stop_tests;
 mod lagging_rank_tests;
 mod late_rank_tests;
 mod link_rate_tests;

@@ -1,0 +1,120 @@
+//! Tests of jobs of which a part has ended, or that stand still while their hosts wait for IO.
+
+use gaunt_schema::{
+    Device, Dialect, Finding, Report, Severity,
+    catalogue::{gpu, host, port},
+};
+
+use super::telemetry_tests::{TargetFixture, node_report, push_reading};
+
+/// What the two nodes of a job report in a second: which GPUs a process holds, and what all do.
+#[derive(Clone, Copy)]
+struct Shown {
+    held: fn(usize, u32) -> bool,
+    busy: f64,
+    /// Share of the time in which tasks wait for IO.
+    io: f64,
+}
+
+const WORKS: Shown = Shown { held: |_, _| true, busy: 0.97, io: 0.0 };
+
+struct Job {
+    fixture: TargetFixture,
+    sent: f64,
+    waited: f64,
+}
+
+impl Job {
+    fn at_work() -> Self {
+        let targets = [("ash:9770", Dialect::Gaunt), ("birch:9770", Dialect::Gaunt)];
+        let mut job = Self { fixture: TargetFixture::new(&targets), sent: 0.0, waited: 0.0 };
+        job.run(150, WORKS);
+        job
+    }
+
+    fn run(&mut self, seconds: i64, shown: Shown) -> &mut Self {
+        for _ in 0..seconds {
+            self.sent += 10e9 * shown.busy;
+            self.waited += shown.io;
+            let (sent, waited) = (self.sent, self.waited);
+            self.fixture.run(1, |_, index| page(index, shown, sent, waited));
+        }
+        self
+    }
+
+    fn finding(&self, id: &str) -> Option<&Finding> {
+        self.fixture.judge.open_findings().into_iter().find(|finding| finding.id == id)
+    }
+}
+
+fn page(index: usize, shown: Shown, sent: f64, waited: f64) -> Report {
+    let mut page = node_report(["ash", "birch"][index]);
+    for number in 0..4 {
+        let device = Device::new_gpu(number);
+        let row = page.ensure_device(device.clone());
+        page.add_info(row, gpu::JOB_INFO, &[("job", "8812")]);
+        let busy = if (shown.held)(index, number) { shown.busy } else { 0.0 };
+        for (metric, value) in [
+            (gpu::UTILIZATION, busy),
+            (gpu::TENSOR_ACTIVE, 0.4 * busy),
+            (gpu::POWER, 90.0 + 500.0 * busy),
+            (gpu::MEMORY_USED, if (shown.held)(index, number) { 70e9 } else { 5e8 }),
+            (gpu::MEMORY_TOTAL, 80e9),
+        ] {
+            push_reading(&mut page, device.clone(), metric, value);
+        }
+    }
+    for (metric, value) in [
+        (port::STATE, 4.0),
+        (port::RATE, 50e9),
+        (port::TRANSMIT_BYTES, sent),
+        (port::RECEIVE_BYTES, sent),
+    ] {
+        push_reading(&mut page, Device::new_port("mlx5_0", "1"), metric, value);
+    }
+    push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, 1e3 + waited);
+    page
+}
+
+#[test]
+fn gpus_that_the_processes_of_a_job_have_left_are_told_while_others_work_on() {
+    let id = "idle_allocated/8812";
+    let mut job = Job::at_work();
+    job.run(40, Shown { held: |index, number| index == 0 || number < 2, ..WORKS });
+    assert!(job.finding(id).is_none(), "it may start again");
+    job.run(40, Shown { held: |index, number| index == 0 || number < 2, ..WORKS });
+    let found = job.finding(id).unwrap();
+    assert_eq!(found.severity, Severity::Warning);
+    assert!(found.summary.starts_with("2 GPUs of job 8812 on birch have no process"), "{found:?}");
+    // A job that gives a node back, or ends, leaves all of it.
+    for held in [(|index, _| index == 0) as fn(usize, u32) -> bool, |_, _| false] {
+        let mut job = Job::at_work();
+        job.run(120, Shown { held, ..WORKS });
+        assert!(job.finding(id).is_none());
+    }
+}
+
+#[test]
+fn job_that_stands_still_for_far_longer_than_before_while_its_hosts_wait_for_io_is_told() {
+    let pause = Shown { busy: 0.0, io: 0.8, ..WORKS };
+    let mut job = Job::at_work();
+    for _ in 0..3 {
+        job.run(20, pause).run(120, WORKS);
+        assert!(job.finding("storage_slow").is_none(), "a checkpoint");
+    }
+    job.run(55, pause);
+    assert!(job.finding("storage_slow").is_none());
+    job.run(15, pause);
+    let found = job.finding("storage_slow").unwrap();
+    assert_eq!(found.severity, Severity::Warning);
+    assert!(
+        found.summary.contains("while its hosts wait for IO; its shortest pause took"),
+        "{found:?}"
+    );
+    job.run(90, WORKS);
+    assert!(job.finding("storage_slow").is_none());
+    // Without IO it is no checkpoint.
+    let mut job = Job::at_work();
+    job.run(20, pause).run(120, WORKS).run(100, Shown { io: 0.0, ..pause });
+    assert!(job.finding("storage_slow").is_none());
+}
