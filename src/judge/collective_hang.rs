@@ -12,6 +12,7 @@ use super::{
     host_averages::HostAverages,
     host_pressure::HostPressure,
     job_group::JobGroup,
+    lost_workers::detect_lost_workers,
     pending_finding::{PendingFinding, format_count},
     robust_stats::median,
     starved_node::checkpoint_seconds,
@@ -31,7 +32,9 @@ pub(super) fn detect_hung_jobs(
         let hang = detect_collective_hang(judge, cluster, group);
         // A job that does nothing may hang; once it has done nothing for long it may also be forgotten.
         if hang.as_ref().is_none_or(|hang| hang.finding.severity == Severity::Warning) {
-            outcome.suspicions.extend(detect_idle_allocation(judge, cluster, group));
+            let idle = detect_idle_allocation(judge, cluster, group);
+            let idle = idle.or_else(|| detect_lost_workers(judge, cluster, group));
+            outcome.suspicions.extend(idle);
         }
         outcome.suspicions.extend(hang);
     }
@@ -56,7 +59,10 @@ fn detect_collective_hang(
     let await_idle = ranks.still as f64 >= least && !spins && !stands;
     // A job that never did anything is starting.
     let has_worked = ranks.still * 2 >= ranks.known;
-    if ranks.known < limits.hung_ranks as usize || !(spins || stands || await_idle) || !has_worked {
+    // A single one that does nothing is no collective.
+    let is_alone = stands && !spins && ranks.still < limits.hung_ranks as usize;
+    let is_hung = (spins || stands || await_idle) && !is_alone;
+    if ranks.known < limits.hung_ranks as usize || !is_hung || !has_worked {
         return None;
     }
     let is_profiled = group.is_profiled(&judge.gpus, cluster.now(), cluster.freshness_window());
@@ -119,7 +125,9 @@ fn idle_hang(
 ) -> Option<PendingFinding> {
     let limits = &judge.limits;
     // One that comes and goes on a single node, such as a notebook, waits for its user.
-    let is_alone = group.nodes.len() < 2 && judge.gangs.of(group).has_paused();
+    let evidence = judge.gangs.of(group);
+    let works_steadily = evidence.is_learned() && evidence.is_steady(group);
+    let is_alone = group.nodes.len() < 2 && (evidence.has_paused() || !works_steadily);
     if group.job.is_none()
         || is_alone
         || !hosts.have_sent

@@ -42,6 +42,11 @@ impl GpuStart {
         self.unused_seconds(now).is_some_and(|seconds| seconds >= START_SECONDS)
     }
 
+    /// Whether its job has worked on it and no process uses it any more.
+    pub(super) fn has_been_left(self) -> bool {
+        self.has_worked && self.empty
+    }
+
     /// Returns the seconds since a process began that has not worked yet.
     fn unused_seconds(self, now: UnixMs) -> Option<f64> {
         self.began.is_set().then(|| CompactTimestamp::of(now).seconds_since(self.began))

@@ -66,6 +66,7 @@ mod loaded_ports;
 mod lone_clock;
 mod loss_attribution;
 mod loss_causes;
+mod lost_workers;
 mod moving_average;
 mod node_link_rates;
 mod node_names;

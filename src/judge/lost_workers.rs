@@ -1,0 +1,68 @@
+//! Lost workers: GPUs that a job holds and on which its process has ended, while those beside them work on. A replica or a
+//! rank has crashed, and nothing has started it again.
+
+use std::collections::BTreeMap;
+
+use gaunt_cluster::{Cluster, NodeId};
+use gaunt_schema::FindingKind;
+
+use super::{
+    EvidenceRow, JudgeState, gpu_signals,
+    job_group::JobGroup,
+    pending_finding::{PendingFinding, format_count},
+    ranks_on_node::rows_in_group,
+};
+
+/// The most nodes that a summary lists.
+const MOST_LISTED: usize = 3;
+
+/// Returns a finding about the GPUs of a job that its processes have left, where others on the same node still hold theirs:
+/// a job that ends, or gives a node back, leaves all of that node.
+pub(super) fn detect_lost_workers(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    group: &JobGroup,
+) -> Option<PendingFinding> {
+    let job = group.job.as_ref()?;
+    let limits = &judge.limits;
+    let mut lost: BTreeMap<NodeId, usize> = BTreeMap::new();
+    for id in &group.nodes {
+        let Some(node) = cluster.node_by_id(*id) else { continue };
+        let rows = rows_in_group(judge, cluster, node, group);
+        let has_left = |row: &&u32| {
+            judge.gpus.get(**row as usize).is_some_and(|gpu| gpu.start.has_been_left())
+        };
+        let left = rows.iter().filter(has_left).count();
+        let is_held = |row: &u32| gpu_signals::is_held(cluster, *row, limits) == Some(true);
+        if left > 0 && rows.iter().any(is_held) {
+            lost.insert(*id, left);
+        }
+    }
+    let count: usize = lost.values().sum();
+    if count == 0 {
+        return None;
+    }
+    let names = lost.keys().filter_map(|id| Some(cluster.node_by_id(*id)?.name.to_string()));
+    let mut names: Vec<String> = names.take(MOST_LISTED).collect();
+    if lost.len() > MOST_LISTED {
+        names.push(format!("{} more", format_count(lost.len() - MOST_LISTED, "node")));
+    }
+    let (verb, them) = if count == 1 { ("has", "it") } else { ("have", "them") };
+    Some(
+        PendingFinding::of(FindingKind::IdleAllocated, group.to_entity(), 1, true)
+            .with_hold_seconds(
+                limits.pause_settle_seconds.max(group.interval.two_sample_seconds(limits)),
+            )
+            .with_cost(count as f64, group.list_victims(cluster, None))
+            .with_summary(
+                format!(
+                    "{} of job {job} on {} {verb} no process any more, and the job still holds {them}.",
+                    format_count(count, "GPU"),
+                    names.join(", "),
+                ),
+                "Check the log of the worker that ended, and start it again or end the job."
+                    .to_owned(),
+            )
+            .with_evidence([EvidenceRow::IdleGpus.to_evidence(Some(count as f64), None)]),
+    )
+}
