@@ -8,6 +8,7 @@ use gaunt_schema::{Entity, EntityKind, FindingKind, SanitizedText, Severity};
 use super::{
     EvidenceRow, JudgeState, checkpoint_pause,
     finding_lifecycle::DetectorOutcome,
+    host_evidence::PressureSource,
     host_pressure::only_pressed,
     idle_ranks::IdleRanks,
     job_group::JobGroup,
@@ -118,23 +119,35 @@ fn add_only_pressed(
     }));
 }
 
-/// Finds the nodes of a slower job whose network file systems answer late, if most of its nodes are.
+/// Finds the nodes of a slower job that wait for storage, if most of its nodes do: their network file systems answer late,
+/// or their tasks wait for IO far longer than before.
 fn find_storage_waiters<'a>(
     judge: &'a JudgeState,
     cluster: &'a Cluster,
     group: &'a JobGroup,
 ) -> Option<Vec<StarvedNode<'a>>> {
-    if group.nodes.len() < 2 || !judge.gangs.of(group).is_slower(group, &judge.limits) {
+    let (limits, evidence) = (&judge.limits, judge.gangs.of(group));
+    if group.nodes.len() < 2 {
         return None;
     }
-    let is_late = |id: &&NodeId| {
-        let host = judge.hosts.get(id);
-        host.is_some_and(|host| host.slow_response(cluster, &judge.limits).is_some())
+    let is_slower = evidence.is_slower(group, limits);
+    // All of them at once by chance is less likely than a pace that varies.
+    let may_be_slower = evidence.is_learned()
+        && !judge.pauses.distort_averages(group, cluster.now(), limits)
+        && group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
+    let waits = |id: &&NodeId| {
+        judge.hosts.get(id).is_some_and(|host| {
+            let is_late = is_slower && host.slow_response(cluster, limits).is_some();
+            let is_pressed = may_be_slower
+                && host.evidence.is_likely(PressureSource::Io)
+                && host.excess_io_pressure(cluster, limits).is_some();
+            is_late || is_pressed
+        })
     };
-    let late: Vec<&NodeId> = group.nodes.iter().filter(is_late).collect();
+    let waiting: Vec<&NodeId> = group.nodes.iter().filter(waits).collect();
     let starved = |id: &NodeId| StarvedNode::of_idle_rows(judge, cluster, group, *id, None, false);
-    (late.len() * 2 > group.nodes.len())
-        .then(|| late.into_iter().filter_map(starved).collect::<Vec<_>>())
+    (waiting.len() * 2 > group.nodes.len())
+        .then(|| waiting.into_iter().filter_map(starved).collect::<Vec<_>>())
         .filter(|starved| !starved.is_empty())
 }
 
@@ -199,7 +212,11 @@ fn storage_slow_finding(
     } else {
         limits.unexplained_seconds
     });
-    if io.is_none() {
+    let is_low = |starved: &StarvedNode<'_>| starved.is_below_baseline(limits);
+    let is_slower = |group: &JobGroup| judge.gangs.of(group).is_slower(group, limits);
+    let is_shown =
+        groups.iter().any(|(group, starved)| is_slower(group) || starved.iter().any(is_low));
+    if io.is_none() || !is_shown {
         pending.cap_severity();
     }
     Some(pending

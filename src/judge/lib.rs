@@ -98,6 +98,7 @@ mod slow_node;
 mod slowdown_causes;
 mod source_unread;
 mod standing_fault;
+mod starved_job;
 mod starved_node;
 mod starved_rounds;
 mod stuck_queues;
@@ -144,7 +145,7 @@ pub struct Judge {
 }
 
 /// All detectors; those that look for what no other finding explains come last.
-const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 18] = [
+const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 19] = [
     gpu_failed::detect_failed_gpus,
     slow_gpu::detect_slow_gpus,
     pcie_degraded::detect_degraded_pcie,
@@ -152,6 +153,7 @@ const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 18] = [
     fabric_degraded::detect_degraded_fabric,
     collective_hang::detect_hung_jobs,
     data_starvation::detect_starved_nodes,
+    starved_job::detect_starved_jobs,
     growing_pauses::detect_growing_pauses,
     stuck_queues::detect_stuck_queues,
     fabric_congestion::detect_congestion,

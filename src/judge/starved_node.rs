@@ -173,6 +173,11 @@ impl<'a> StarvedNode<'a> {
         HostPressure::of(judge, cluster, &self.host).with_outlying(self.outlying)
     }
 
+    /// Whether its GPUs are less busy than before.
+    pub(super) fn is_below_baseline(&self, limits: &Thresholds) -> bool {
+        self.baseline.is_some_and(|baseline| self.utilization < baseline * limits.hungry_ratio)
+    }
+
     /// Whether the others are busier than it.
     pub(super) fn is_below_others(&self, judge: &JudgeState) -> bool {
         self.others.is_some_and(|others| self.utilization < others * judge.limits.hungry_ratio)

@@ -1,8 +1,14 @@
 //! Tests of causes that several devices or a whole job share.
 
-use gaunt_schema::{Device, Dialect, Report, Severity, catalogue::gpu};
+use gaunt_schema::{
+    Device, Dialect, MetricId, Report, Severity,
+    catalogue::{gpu, host},
+};
 
-use super::{BUSY, JobFixture, WAITING, telemetry_tests::TargetFixture};
+use super::{
+    BUSY, JobFixture, WAITING,
+    telemetry_tests::{TargetFixture, node_report, push_reading},
+};
 
 const GPUS: u32 = 4;
 
@@ -76,4 +82,47 @@ fn node_that_stops_reporting_after_the_hang_is_not_its_cause() {
     fixture.run(100, [Some(WAITING); 3]);
     fixture.run(30, [None, Some(WAITING), Some(WAITING)]);
     assert!(fixture.open_ids().contains(&"collective_hang/8812"), "{:?}", fixture.open_ids());
+}
+
+/// Runs three nodes of a job, from second 200 on at this pace, while their hosts wait for something half of the time.
+fn found_with_hosts_waiting(metric: MetricId, pace: f64) -> Vec<(String, Severity, String)> {
+    let nodes = ["ash:9770", "birch:9770", "cedar:9770"];
+    let targets: Vec<(&str, Dialect)> = nodes.iter().map(|node| (*node, Dialect::Gaunt)).collect();
+    let mut fixture = TargetFixture::new(&targets);
+    fixture.run(330, |second, index| {
+        let since = (second - 200).max(0) as f64;
+        let mut page = node_report(["ash", "birch", "cedar"][index]);
+        for number in 0..4 {
+            let device = Device::new_gpu(number);
+            let row = page.ensure_device(device.clone());
+            page.add_info(row, gpu::JOB_INFO, &[("job", "8812")]);
+            let now = if since > 0.0 { pace } else { 1.0 };
+            push_reading(&mut page, device.clone(), gpu::UTILIZATION, 0.98);
+            push_reading(&mut page, device.clone(), gpu::TENSOR_ACTIVE, 0.4 * now);
+            push_reading(&mut page, device, gpu::POWER, 200.0 + 400.0 * now);
+        }
+        let chores = 0.005 * second as f64 + 0.01 * f64::from((second % 7) as i32);
+        push_reading(&mut page, Device::new_node(), metric, 1e3 + chores + 0.5 * since);
+        page
+    });
+    let open = fixture.judge.open_findings().into_iter();
+    let told = open.filter(|finding| finding.severity > Severity::Info);
+    told.map(|it| (it.id.clone(), it.severity, it.summary.clone())).collect()
+}
+
+#[test]
+fn hosts_of_a_slower_job_that_wait_for_cpus_together_starve_it() {
+    let found = found_with_hosts_waiting(host::CPU_PRESSURE, 0.6);
+    let [(id, severity, summary)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((id.as_str(), *severity), ("data_starved/8812", Severity::Critical));
+    assert!(summary.contains("3 of its 3 hosts wait for CPUs together"), "{summary}");
+    assert_eq!(found_with_hosts_waiting(host::CPU_PRESSURE, 1.0), [], "it costs nothing");
+}
+
+#[test]
+fn hosts_of_a_slower_job_that_wait_for_io_together_have_slow_storage() {
+    let found = found_with_hosts_waiting(host::IO_PRESSURE, 0.9);
+    let [(id, ..)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(id, "storage_slow");
+    assert_eq!(found_with_hosts_waiting(host::IO_PRESSURE, 1.0), [], "it costs nothing");
 }

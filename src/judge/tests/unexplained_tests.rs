@@ -222,8 +222,8 @@ fn suspicion_that_never_becomes_a_finding_does_not_hold_back_what_is_lost() {
     let mut job = SlowedJob::at_baseline();
     for _ in 0..20 {
         // Storage that seems slow for a moment now and then.
-        job.run(2, RankShown { io: 0.9, ..at_pace(0.6) });
-        job.run(8, at_pace(0.6));
+        job.run(1, RankShown { io: 0.9, ..at_pace(0.6) });
+        job.run(14, at_pace(0.6));
     }
     assert!(job.open_ids().contains(&ID), "{:?}", job.open_ids());
 }
