@@ -1,12 +1,13 @@
 //! Growing pauses: a job stands still now and then while its hosts wait for IO, and for longer than it used to, or does so
 //! now for far longer. Its checkpoints have grown, or the storage that they are written to has become slower.
 
-use gaunt_cluster::Cluster;
+use gaunt_cluster::{Cluster, NodeId};
 use gaunt_schema::{Entity, EntityKind, Finding, FindingKind};
 
 use super::{
     EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
+    gpu_signals,
     job_group::JobGroup,
     past_pauses::PauseGrowth,
     pending_finding::{PendingFinding, format_percent},
@@ -40,11 +41,12 @@ fn lasting_pause(judge: &JudgeState, cluster: &Cluster) -> Option<PendingFinding
     let works = |group: &&JobGroup| group.gpus.len() > 1 && judge.gangs.of(group).is_learned();
     let groups = judge.job_groups.all_groups().iter().filter(works);
     let long = groups.filter_map(|group| {
-        let pause = judge.pauses.waiting_pause(group, cluster.now(), limits)?;
+        let seconds = judge.pauses.lasting_seconds(group, cluster.now(), limits)?;
         let past = judge.pauses.past_of(group);
         let usual = past.and_then(|past| past.usual_seconds(group.interval.seconds()));
         let least = usual.map_or(LONG_SECONDS, |(_, least)| least.max(limits.pause_settle_seconds));
-        (pause.seconds() >= least).then_some((group, pause.seconds(), usual, least))
+        (seconds >= least && waits_for_io(judge, cluster, group))
+            .then_some((group, seconds, usual, least))
     });
     let (group, seconds, usual, least) = long.max_by_key(|(group, ..)| group.gpus.len())?;
     let before = usual.map(|(shortest, _)| format!("; its shortest pause took {shortest:.0} s"));
@@ -68,6 +70,19 @@ fn lasting_pause(judge: &JudgeState, cluster: &Cluster) -> Option<PendingFinding
                 .with_note(note)]);
     found.cap_severity();
     Some(found)
+}
+
+/// Whether most hosts of a job wait for IO, and its processes still hold most of its GPUs: a job that has ended may have
+/// left writes behind.
+fn waits_for_io(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> bool {
+    let limits = &judge.limits;
+    let waits = |id: &&NodeId| {
+        let host = judge.hosts.get(id);
+        host.is_some_and(|host| host.excess_io_pressure(cluster, limits).is_some())
+    };
+    let left = |row: &&u32| gpu_signals::uses_memory(cluster, **row, limits) == Some(false);
+    group.nodes.iter().filter(waits).count() * 2 > group.nodes.len()
+        && group.gpus.iter().filter(left).count() * 2 <= group.gpus.len()
 }
 
 /// Returns a finding about the job whose grown pauses cost most.

@@ -33,8 +33,8 @@ struct Pause {
     seen: UnixMs,
     /// The least traffic of the job meanwhile, relative to its baseline; infinite where that is not known.
     least: f64,
-    /// When most of its hosts last waited for IO meanwhile, or wrote much.
-    io: Option<UnixMs>,
+    /// Whether most of its hosts wait for IO, or write much, at some time meanwhile.
+    io: bool,
 }
 
 /// A time at which a job nearly stands still.
@@ -108,7 +108,7 @@ impl Pauses {
             // At short intervals a pause is seen as it is.
             let is_rare = group.interval.is_slow(limits);
             if is_rare && pace.is_some_and(|pace| pace < NEARLY_STILL) {
-                let pause = Pause { began: now, seen: now, least: f64::INFINITY, io: None };
+                let pause = Pause { began: now, seen: now, least: f64::INFINITY, io: false };
                 let dip = Dip { pause, is_still: false };
                 let dip = self.dips.entry(group.group_key()).or_insert(dip);
                 dip.pause.seen = now;
@@ -146,15 +146,13 @@ impl Pauses {
             if !pauses {
                 continue;
             }
-            let begins = Pause { began: now, seen: now, least: f64::INFINITY, io: None };
+            let begins = Pause { began: now, seen: now, least: f64::INFINITY, io: false };
             let pause = self.of.entry(key).or_insert(begins);
             if ended.is_some() {
                 *pause = begins;
             }
             pause.seen = now;
-            if wait_for_io(cluster, group, hosts, limits) {
-                pause.io = Some(now);
-            }
+            pause.io |= wait_for_io(cluster, group, hosts, limits);
             pause.least = pause.least.min(group.traffic.unwrap_or_default());
         }
     }
@@ -164,17 +162,17 @@ impl Pauses {
         self.past.get(&group.group_key())
     }
 
-    /// Returns the pause of a job that has not ended, as far as it lasted, if most of its hosts still wait for IO.
-    pub(super) fn waiting_pause(
+    /// Returns the seconds for which a job that pauses now has done so.
+    pub(super) fn lasting_seconds(
         &self,
         group: &JobGroup,
         now: UnixMs,
         limits: &Thresholds,
-    ) -> Option<PastPause> {
+    ) -> Option<f64> {
         let pause = self.pause_of(group, now, limits)?;
         let recent = group.interval.two_sample_seconds_of_all(limits).max(limits.pause_seconds);
-        let is_recent = |at: UnixMs| now.duration_since(at).as_secs_f64() <= recent;
-        (is_recent(pause.seen) && pause.io.is_some_and(is_recent)).then(|| pause.to_past())
+        let is_present = now.duration_since(pause.seen).as_secs_f64() <= recent;
+        is_present.then(|| pause.seen.duration_since(pause.began).as_secs_f64())
     }
 
     /// Whether a job pauses or did so a moment ago, so that averages of its work are not valid. A long pause is
@@ -236,7 +234,7 @@ impl Pauses {
 
 impl Pause {
     fn to_past(self) -> PastPause {
-        PastPause { began: self.began, ended: self.seen, io: self.io.is_some() }
+        PastPause { began: self.began, ended: self.seen, io: self.io }
     }
 
     fn creeps(&self, limits: &Thresholds) -> bool {

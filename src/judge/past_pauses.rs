@@ -21,7 +21,7 @@ pub(super) struct PastPause {
 }
 
 impl PastPause {
-    pub(super) fn seconds(self) -> f64 {
+    fn seconds(self) -> f64 {
         self.ended.duration_since(self.began).as_secs_f64()
     }
 }
