@@ -111,6 +111,11 @@ fn add_only_pressed(
         return;
     }
     let Some(id) = only_pressed(judge, cluster, group) else { return };
+    // A host whose tasks wait for a shorter time than the job lost is not what the job waits for.
+    let waits = judge.hosts.get(&id).map_or(0.0, |host| host.risen_pressure(cluster));
+    if group.slowdown_ratio().is_some_and(|slowed| waits < slowed) {
+        return;
+    }
     let starved = StarvedNode::of_idle_rows(judge, cluster, group, id, None, false);
     let pending = starved.and_then(|starved| starved.pending_finding(judge, cluster));
     outcome.suspicions.extend(pending.map(|mut pending| {

@@ -260,6 +260,17 @@ impl HostAverages {
         compare_average(self.cpu_pressure, &self.usual_cpu, cluster)
     }
 
+    /// Returns the largest share of the time for which tasks wait, for CPUs, IO or the busiest CPU, beyond the baseline.
+    pub(super) fn risen_pressure(&self, cluster: &Cluster) -> f64 {
+        let compared = [
+            self.compare_io_pressure(cluster),
+            self.compare_cpu_pressure(cluster),
+            self.compare_busiest_cpu(cluster),
+        ];
+        let risen = |it: BaselineComparison| it.now - it.baseline.unwrap_or_default();
+        compared.into_iter().flatten().map(risen).fold(0.0, f64::max)
+    }
+
     /// Returns the time that its network file systems take to answer a request, in seconds.
     pub(super) fn compare_response_time(&self, cluster: &Cluster) -> Option<BaselineComparison> {
         let now = self.response_time(cluster.now(), cluster.freshness_window());

@@ -86,6 +86,15 @@ fn node_that_stops_reporting_after_the_hang_is_not_its_cause() {
 
 /// Runs three nodes of a job, from second 200 on at this pace, while their hosts wait for something half of the time.
 fn found_with_hosts_waiting(metric: MetricId, pace: f64) -> Vec<(String, Severity, String)> {
+    found_with_waits(metric, pace, [0.5; 3])
+}
+
+/// The same with this share of the time on each host.
+fn found_with_waits(
+    metric: MetricId,
+    pace: f64,
+    shares: [f64; 3],
+) -> Vec<(String, Severity, String)> {
     let nodes = ["ash:9770", "birch:9770", "cedar:9770"];
     let targets: Vec<(&str, Dialect)> = nodes.iter().map(|node| (*node, Dialect::Gaunt)).collect();
     let mut fixture = TargetFixture::new(&targets);
@@ -102,7 +111,7 @@ fn found_with_hosts_waiting(metric: MetricId, pace: f64) -> Vec<(String, Severit
             push_reading(&mut page, device, gpu::POWER, 200.0 + 400.0 * now);
         }
         let chores = 0.005 * second as f64 + 0.01 * f64::from((second % 7) as i32);
-        push_reading(&mut page, Device::new_node(), metric, 1e3 + chores + 0.5 * since);
+        push_reading(&mut page, Device::new_node(), metric, 1e3 + chores + shares[index] * since);
         page
     });
     let open = fixture.judge.open_findings().into_iter();
@@ -125,4 +134,12 @@ fn hosts_of_a_slower_job_that_wait_for_io_together_have_slow_storage() {
     let [(id, ..)] = &found[..] else { panic!("{found:?}") };
     assert_eq!(id, "storage_slow");
     assert_eq!(found_with_hosts_waiting(host::IO_PRESSURE, 1.0), [], "it costs nothing");
+}
+
+#[test]
+fn host_that_waits_for_a_shorter_time_than_its_job_lost_does_not_explain_the_loss() {
+    let found = |share: f64| found_with_waits(host::CPU_PRESSURE, 0.6, [share, 0.0, 0.0]);
+    let ids = |share: f64| found(share).into_iter().map(|(id, ..)| id).collect::<Vec<_>>();
+    assert_eq!(ids(0.6), ["data_starved/ash"]);
+    assert_eq!(ids(0.12), ["unexplained_slowdown/8812"]);
 }

@@ -100,7 +100,11 @@ fn starving_host_stays_open_between_samples() {
 
 #[test]
 fn only_host_that_waits_is_blamed_though_no_sample_is_low_and_no_host_if_none_waits() {
-    for (io, wanted) in [(0.3, "data_starved/birch"), (0.0, "unexplained_slowdown/8812")] {
+    for (io, wanted) in [
+        (0.5, "data_starved/birch"),
+        (0.2, "unexplained_slowdown/8812"),
+        (0.0, "unexplained_slowdown/8812"),
+    ] {
         let found = first_finding(600, StarvationCase { busy: |_| None, io, pace: 0.6 });
         assert_eq!(found.map(|(_, id)| id).as_deref(), Some(wanted), "IO pressure {io}");
     }
