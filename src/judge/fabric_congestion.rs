@@ -127,13 +127,6 @@ fn unnamed_leaf_finding(
     let bad: Vec<&LoadedPort<'_>> =
         ports.iter().filter(|port| congested.contains(&port.row)).collect();
     let all = ports.iter().filter(|port| port.rail == group.rail).count();
-    let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
-    let names: Vec<&str> = nodes
-        .iter()
-        .filter_map(|id| Some(cluster.node_by_id(*id)?.name.as_str()))
-        .take(MOST_NAMED)
-        .collect();
-    let more = if nodes.len() > names.len() { " and others" } else { "" };
     let again = if group.times > 1 {
         format!(", for the {} time", render_ordinal(group.times))
     } else {
@@ -148,10 +141,10 @@ fn unnamed_leaf_finding(
         .mark_learned()
         .with_summary(
             format!(
-                "{} of {all} on rail {} are congested together{again}, those of {}{more}: likely one leaf switch (no topology configured).",
+                "{} of {all} on rail {} are congested together{again}, those of {}: likely one leaf switch (no topology configured).",
                 format_count(bad.len(), "port"),
                 group.rail,
-                names.join(", "),
+                render_nodes(cluster, &bad),
             ),
             "Check the switch that these ports connect to; add a topology file under [topology].".to_owned(),
         )
@@ -160,6 +153,15 @@ fn unnamed_leaf_finding(
 
 /// The maximum of nodes that a sentence lists.
 const MOST_NAMED: usize = 4;
+
+/// Renders the names of the nodes of ports: `gpu001, gpu002 and others`.
+fn render_nodes(cluster: &Cluster, ports: &[&LoadedPort<'_>]) -> String {
+    let nodes: BTreeSet<NodeId> = ports.iter().map(|port| port.node).collect();
+    let names = nodes.iter().filter_map(|id| Some(cluster.node_by_id(*id)?.name.as_str()));
+    let names: Vec<&str> = names.take(MOST_NAMED).collect();
+    let more = if nodes.len() > names.len() { " and others" } else { "" };
+    format!("{}{more}", names.join(", "))
+}
 
 fn render_ordinal(number: u32) -> String {
     match number {
@@ -283,12 +285,16 @@ fn leaf_congested_finding(
 ) -> PendingFinding {
     let rail = leaf_rail.rail;
     let bad = leaf_rail.congested_ports();
+    // The name of a scheduler's group of nodes need not be on any switch.
+    let is_of_nodes = bad.iter().all(|port| port.is_leaf_of_node);
+    let nodes = is_of_nodes.then(|| format!(", those of {}", render_nodes(cluster, &bad)));
     let summary = format!(
-        "{} of {} below {} on rail {rail} are congested{}.",
+        "{} of {} below {} on rail {rail} are congested{}{}.",
         format_count(bad.len(), "port"),
         leaf_rail.members.len(),
         entity.leaf.as_ref().map(SanitizedText::as_str).unwrap_or_default(),
-        render_signs(&bad, cluster)
+        render_signs(&bad, cluster),
+        nodes.unwrap_or_default(),
     );
     let members = leaf_rail.members.len();
     let least = judge.limits.members_bad_ratio * members as f64;
