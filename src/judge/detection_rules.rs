@@ -12,7 +12,7 @@ use super::{
 const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::DataStarved,
-        "GPUs of a node are active below their baseline while their host shows IO or CPU pressure above its baseline, or while the other GPUs of the job busy-wait for them. Where the kernel reports no PSI, IO pressure is the time for which CPUs idle meanwhile (iowait), if that is far above its baseline. A host that mostly writes is a warning only once a checkpoint would be over.",
+        "GPUs of a node are active below their baseline while their host shows IO or CPU pressure above its baseline, or while the other GPUs of the job busy-wait for them. Where the kernel reports no PSI, IO pressure is the time for which CPUs idle meanwhile (iowait), if that is far above its baseline. A host that mostly writes is a warning only once a checkpoint would be over. It is about the job where most of its hosts wait for CPUs together.",
         &[
             "hungry_ratio",
             "pressure_times",
@@ -25,7 +25,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::StorageSlow,
-        "Most nodes of a slower job wait for IO together, most of them with IO pressure or late answers of their network file systems: the storage that they share is slow. So are pauses in which they do and that last at least twice as long as the shortest one of their job: its checkpoints have grown.",
+        "Most nodes of a slower job wait for IO together, most of them with IO pressure or late answers of their network file systems: the storage that they share is slow. So are pauses in which they do and that last at least twice as long as the shortest one of their job: its checkpoints have grown, or one of them does not end.",
         &[
             "shared_storage_seconds",
             "unexplained_ratio",
@@ -127,7 +127,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::IdleAllocated,
-        "A job holds GPUs and has used none of them for a long time.",
+        "A job holds GPUs and has used none of them for a long time; or its processes have left GPUs of a node while others beside them work on, a warning.",
         &["idle_seconds", "utilization_idle_ratio", "sm_idle_ratio", "power_idle_share"],
     ),
     (
