@@ -12,7 +12,7 @@ use super::{
     baseline::{Baseline, SampleMoment, WorseDirection},
     busy_clock::BusyClock,
     compact_value::CompactValue,
-    gpu_power_limits,
+    gpu_ratings,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     rare_events::RareEvents,
 };
@@ -461,7 +461,7 @@ pub(super) fn uses_memory(cluster: &Cluster, row: u32, limits: &Thresholds) -> O
 /// Returns the enforced power limit, else the rated limit of its model.
 fn power_limit(cluster: &Cluster, row: u32) -> Option<f64> {
     let reported = cluster.current_value(gpu::POWER_LIMIT, row).filter(|limit| *limit > 0.0);
-    reported.or_else(|| gpu_power_limits::rated_power_limit(cluster.gpu_model(row)?))
+    reported.or_else(|| gpu_ratings::rated_power_limit(cluster.gpu_model(row)?))
 }
 
 /// Returns the larger direction of all the node's ports together, as a share of their line rates; of its network devices

@@ -35,7 +35,7 @@ mod gpu_allocation;
 mod gpu_errors;
 mod gpu_failed;
 mod gpu_loss;
-mod gpu_power_limits;
+mod gpu_ratings;
 mod gpu_signals;
 mod gpu_start;
 mod gpu_state_rules;

@@ -1,8 +1,32 @@
-//! Clocks of jobs on one node: there is no other node to compare them with, only their own past.
+//! Clocks that need no other GPU to compare them with: those of jobs on one node fall below their own past, and some are
+//! far below what their model reaches, for as long as anybody has looked.
 
 use gaunt_cluster::Cluster;
+use gaunt_schema::catalogue::gpu;
 
-use super::{JudgeState, gpu_signals::GpuSignals, job_group::JobGroup};
+use super::{
+    JudgeState, gpu_ratings::rated_clock, gpu_signals::GpuSignals, job_group::JobGroup,
+    peer_clocks::model_of,
+};
+
+/// SM clock / highest clock of the model below which a busy GPU is held down by its hardware: no load needs so little, and
+/// a power limit leaves more.
+pub(super) const HELD_DOWN: f64 = 0.3;
+
+/// Returns the clock below which a GPU that is busy half of the time and more is held down, if its own is.
+pub(super) fn held_down(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    row: u32,
+    clock: f64,
+    signals: &GpuSignals,
+) -> Option<f64> {
+    signals.utilization.filter(|busy| *busy >= judge.limits.utilization_launch_ratio)?;
+    let reported = cluster.current_value(gpu::SM_CLOCK_MAX, row).filter(|max| *max > 0.0);
+    let highest = reported.or_else(|| rated_clock(model_of(cluster, row)))?;
+    let least = highest * HELD_DOWN;
+    (clock > 0.0 && clock < least).then_some(least)
+}
 
 /// Power / usual power below which a GPU draws clearly less.
 const LESS_POWER: f64 = 0.9;

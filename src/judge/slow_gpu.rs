@@ -11,7 +11,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     gpu_signals::{GpuAverages, GpuSignals, LIGHT_LOAD_RATIO},
     job_group::JobGroup,
-    lone_clock::fallen_alone,
+    lone_clock::{HELD_DOWN, fallen_alone, held_down},
     peer_clocks::{PeerClocks, model_of},
     pending_finding::{PendingFinding, format_count},
     robust_stats::{RobustStats, median},
@@ -238,6 +238,8 @@ struct SlowGpu<'a> {
     fallen: Option<(f64, f64)>,
     /// Whether only its own past shows that.
     is_alone: bool,
+    /// The clock below which any of its model is held down, if its own is and nothing else shows it.
+    held_down: Option<f64>,
     /// Its clock / peer median, present and baseline, if it drifted.
     declined: Option<(f64, f64)>,
 }
@@ -279,6 +281,12 @@ impl<'a> SlowGpu<'a> {
         let is_capped = is_capped && alone.is_none();
         let fallen_below = alone.or(fallen_below.filter(|_| !is_capped));
         let is_below = !is_capped && (is_below || fallen_below.is_some());
+        let held_down = if is_below || is_throttled {
+            None
+        } else {
+            held_down(judge, cluster, row, clock, &signals)
+        };
+        let is_below = is_below || held_down.is_some();
         let declined = if is_throttled || is_below {
             None
         } else {
@@ -310,6 +318,7 @@ impl<'a> SlowGpu<'a> {
             is_throttled,
             is_below,
             is_alone: alone.is_some(),
+            held_down,
             fallen: fallen_below.zip(baseline).map(|(least, lowest)| (least, clock / lowest)),
             declined,
         })
@@ -348,6 +357,8 @@ impl<'a> SlowGpu<'a> {
             if is_throttled { FindingKind::Throttled } else { FindingKind::ComputeStraggler };
         let kinds =
             usize::from(is_throttled) + usize::from(self.is_below) + usize::from(slowed.is_some());
+        // No comparison with others or a past can be wrong about it.
+        let kinds = kinds + usize::from(self.held_down.is_some());
         // A small decline is a warning, and does not page. So is a clock that may be as low by design.
         let is_certain = self.declined.is_none()
             && self.awaited.is_none()
@@ -374,7 +385,7 @@ impl<'a> SlowGpu<'a> {
                 self.interval
             })
             .with_cost(
-                group.map_or(0.0, JobGroup::lost_gpus),
+                group.map_or(0.0, JobGroup::lost_gpus).max(self.held_back()),
                 group.map(|group| group.list_victims(cluster, Some(self.node))).unwrap_or_default(),
             )
             .with_summary(format!("{summary}."), next.to_owned())
@@ -394,12 +405,13 @@ impl<'a> SlowGpu<'a> {
             EvidenceRow::SmClock
                 .to_evidence(
                     Some(self.clock),
-                    self.fallen.map(|(least, _)| least).or_else(|| {
+                    self.held_down.or(self.fallen.map(|(least, _)| least)).or_else(|| {
                         let peers = self.peers.filter(|_| self.is_below)?;
                         Some(peers.lower_quartile * limits.slow_clock_ratio)
                     }),
                 )
                 .with_note(match (self.fallen, self.is_below) {
+                    _ if self.held_down.is_some() => "limit: from the highest of its model",
                     (Some(_), _) => "limit: from its own past",
                     (None, true) => "limit: from its peers",
                     (None, false) => "",
@@ -424,8 +436,16 @@ impl<'a> SlowGpu<'a> {
         ]
     }
 
+    /// Returns the share of itself that a GPU loses whose clock is held down.
+    fn held_back(&self) -> f64 {
+        self.held_down.map_or(0.0, |least| 1.0 - self.clock / least * HELD_DOWN)
+    }
+
     fn render_summary(&self, waits: usize) -> String {
         let below = match (self.fallen, self.peers) {
+            _ if self.held_down.is_some() => {
+                format!("SM clock {:.0} MHz, far below what its model reaches, ", self.clock / 1e6)
+            }
             (Some((_, ratio)), _) => format!("SM clock {ratio:.2} × the lowest of its past, "),
             (None, Some(peers)) => {
                 format!("SM clock {:.2} × peer median, ", self.clock / peers.median)

@@ -66,7 +66,7 @@ fn quoted_texts(source: &str) -> Vec<String> {
 #[test]
 fn texts_contain_no_figure() {
     // Power limits by GPU model, the saved form of a baseline, the allowed range of a limit.
-    let tables = ["gpu_power_limits.rs", "baseline.rs", "tests.rs", "thresholds.rs"];
+    let tables = ["gpu_ratings.rs", "baseline.rs", "tests.rs", "thresholds.rs"];
     // The next step is no evidence: so many files are enough for the largest fleet that is measured.
     let advice = "Raise it with `ulimit -n 27000`";
     let rules = read_rule_sources();

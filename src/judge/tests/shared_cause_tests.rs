@@ -65,6 +65,30 @@ fn board_that_a_power_cap_slows_a_little_more_than_the_others_is_no_straggler() 
 }
 
 #[test]
+fn busy_gpu_far_below_the_clocks_of_its_model_is_slow_since_the_first_look() {
+    let found = |clock: f64, busy: f64, model: &str| {
+        let mut fixture = TargetFixture::new(&[("ash:9770", Dialect::Gaunt)]);
+        fixture.run(90, |_, _| {
+            let mut page = node_report("ash");
+            for number in 0..4 {
+                let device = Device::new_gpu(number);
+                let row = page.ensure_device(device.clone());
+                page.add_info(row, gpu::INFO, &[("model", model)]);
+                push_reading(&mut page, device.clone(), gpu::UTILIZATION, busy);
+                push_reading(&mut page, device, gpu::SM_CLOCK, clock);
+            }
+            page
+        });
+        fixture.open_ids().into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let h100 = "NVIDIA H100 80GB HBM3";
+    assert_eq!(found(270e6, 1.0, h100), ["compute_straggler/ash"]);
+    assert_eq!(found(270e6, 0.2, h100), [""; 0], "it has little to do");
+    assert_eq!(found(990e6, 1.0, h100), [""; 0], "a power limit may do that");
+    assert_eq!(found(270e6, 1.0, "a board of tomorrow"), [""; 0]);
+}
+
+#[test]
 fn node_that_stops_reporting_is_the_cause_of_the_hang_of_its_job() {
     let mut fixture = JobFixture::of(3);
     fixture.run(120, [Some(BUSY); 3]);

@@ -1,0 +1,72 @@
+//! Rated power limits and clocks of GPU models, for pages that report power and clocks without their limits, as
+//! dcgm-exporter's default list does.
+
+/// The rated power limit in watts and the highest clock of the streaming multiprocessors in gigahertz (data sheets, rounded),
+/// by a part of the model's name; the first match counts.
+const RATINGS: [(&str, f64, f64); 29] = [
+    ("GB300", 1_400.0, 1.92),
+    ("GB200", 1_200.0, 1.965),
+    ("B300", 1_100.0, 1.92),
+    ("B200", 1_000.0, 1.965),
+    ("H200 NVL", 600.0, 1.785),
+    ("H200", 700.0, 1.98),
+    ("H100 NVL", 400.0, 1.785),
+    ("H100 PCIe", 350.0, 1.755),
+    ("H100", 700.0, 1.98),
+    ("H800", 700.0, 1.98),
+    ("H20", 500.0, 1.98),
+    ("A100-PCIE", 250.0, 1.41),
+    ("A100 80GB PCIe", 300.0, 1.41),
+    ("A100", 400.0, 1.41),
+    ("A800", 400.0, 1.41),
+    ("L40S", 350.0, 2.52),
+    ("L40", 300.0, 2.49),
+    ("L4", 72.0, 2.04),
+    ("A40", 300.0, 1.74),
+    ("A30", 165.0, 1.44),
+    ("A10", 150.0, 1.695),
+    ("V100-PCIE", 250.0, 1.38),
+    ("V100", 300.0, 1.53),
+    ("T4", 70.0, 1.59),
+    ("RTX 6000 Ada", 300.0, 2.505),
+    ("RTX 4090", 450.0, 2.52),
+    ("MI325X", 1_000.0, 2.1),
+    ("MI300X", 750.0, 2.1),
+    ("MI250", 560.0, 1.7),
+];
+
+/// Returns the rated power limit of a GPU model, if known.
+pub(super) fn rated_power_limit(model: &str) -> Option<f64> {
+    rating(model).map(|(_, watts, _)| watts)
+}
+
+/// Returns about the highest SM clock of a GPU model in hertz, if known.
+pub(super) fn rated_clock(model: &str) -> Option<f64> {
+    rating(model).map(|(.., gigahertz)| gigahertz * 1e9)
+}
+
+fn rating(model: &str) -> Option<(&'static str, f64, f64)> {
+    RATINGS.iter().find(|(name, ..)| model.contains(name)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn power_limit_is_found_by_the_model_names_of_drivers() {
+        for (model, watts) in [
+            ("NVIDIA H100 80GB HBM3", Some(700.0)),
+            ("NVIDIA H100 PCIe", Some(350.0)),
+            ("NVIDIA A100-SXM4-40GB", Some(400.0)),
+            ("NVIDIA A10G", Some(150.0)),
+            ("NVIDIA L40S", Some(350.0)),
+            ("NVIDIA L4", Some(72.0)),
+            ("NVIDIA GB200", Some(1_200.0)),
+            ("Tesla V100-SXM2-32GB", Some(300.0)),
+            ("a board of tomorrow", None),
+        ] {
+            assert_eq!(rated_power_limit(model), watts, "{model}");
+        }
+    }
+}
