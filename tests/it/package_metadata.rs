@@ -51,9 +51,7 @@ fn list_files(assets: &[toml::Value]) -> BTreeSet<(String, String)> {
         (field(asset, 0, "source"), destination)
     });
     // cargo-deb installs the unit by its own table.
-    files
-        .filter(|(_, to)| !to.starts_with("usr/lib/systemd/") && !to.ends_with("probe.conf"))
-        .collect()
+    files.filter(|(_, to)| !to.starts_with("usr/lib/systemd/")).collect()
 }
 
 #[test]
