@@ -253,3 +253,16 @@ fn manifests_are_those_of_this_version_and_its_settings() {
         }
     }
 }
+
+/// A chart that was changed and not rendered fails here: run `config/kubernetes/render`.
+#[test]
+fn manifests_are_rendered_from_this_chart() {
+    let chart = kubernetes_folder().join("chart");
+    let listed = fs::read_to_string(kubernetes_folder().join("rendered/chart.sha256")).unwrap();
+    let mut command = debian_program("sh");
+    command
+        .current_dir(&chart)
+        .args(["-c", "find . -type f ! -path './files/*' | LC_ALL=C sort | xargs sha256sum"]);
+    let output = command.run_to_end();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), listed);
+}
