@@ -208,6 +208,11 @@ fn next_step(cluster: &Cluster, target: &TrackedTarget) -> String {
         Some(ScrapeFailure::Timeout(_)) => {
             format!("Check the load of the node and the network path; try `curl {url}`.")
         }
+        // 421, Misdirected Request: gaunt-node guards against DNS rebinding by web pages.
+        Some(ScrapeFailure::Status(421)) => format!(
+            "gaunt-node does not know the host name in {address}: add it to `names` of its settings, or \
+             use the IP address."
+        ),
         Some(ScrapeFailure::Status(_) | ScrapeFailure::Broken(_) | ScrapeFailure::NotAPage(_)) => {
             format!("Check that {address} is an exporter; try `curl {url}`.")
         }

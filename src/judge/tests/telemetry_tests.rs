@@ -486,3 +486,15 @@ fn nodes_of_a_rack_that_others_answer_from_are_findings_of_their_own() {
     open.sort();
     assert_eq!(open, ["target_down/far", "target_down/r1"]);
 }
+
+#[test]
+fn refused_host_name_names_the_setting() {
+    let mut fixture = rack_fixture();
+    for at in [UnixMs(1_000), UnixMs(2_000), UnixMs(3_000)] {
+        let outcome = Err(gaunt_schema::ScrapeFailure::Status(421));
+        let batch = Batch { target: TargetId(0), at, duration_ms: 1.0, outcome };
+        fixture.cluster.ingest_delivery(Delivery::Batch(batch));
+    }
+    let problem = crate::target_problem(&fixture.cluster, &fixture.cluster.tracked_targets()[0]);
+    assert!(problem.is_some_and(|text| text.contains("add it to `names`")));
+}
