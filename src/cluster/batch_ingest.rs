@@ -1,6 +1,6 @@
 //! Ingests batches: resolves the node of a page and selects the devices and metrics that the page may report.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use gaunt_schema::{
     Batch, CowList, Device, DeviceClass, Dialect, InfoSeries, MetricId, Report, SanitizedText,
@@ -33,7 +33,8 @@ impl Cluster {
     /// Replaces the list of targets; targets that are in both lists keep their state.
     pub(super) fn replace_targets(&mut self, mut targets: Vec<ScrapeTarget>) {
         targets.truncate(MAX_TARGETS);
-        let mut previous: HashMap<TargetId, TrackedTarget> =
+        // In the order of their numbers: which rows are free first must not be a matter of chance.
+        let mut previous: BTreeMap<TargetId, TrackedTarget> =
             self.targets.drain(..).map(|tracked| (tracked.target.id, tracked)).collect();
         self.target_positions.clear();
         let mut removed = Vec::new();

@@ -397,6 +397,35 @@ fn removed_targets_remove_their_nodes_and_clear_the_rows() {
     assert_eq!(cluster.recent_points(gpu::UTILIZATION, node, c, 10), None);
 }
 
+/// Baselines go on where a GPU gets the row that it had before: which rows are free first must not be a matter of chance.
+#[test]
+fn rows_of_removed_nodes_are_given_again_in_one_order() {
+    let targets = |first: u32| -> Vec<ScrapeTarget> {
+        let target = |number| {
+            let address = format!("n{number:02}:1");
+            new_targets(&[(first + number, &address, None)])
+        };
+        (0..20).flat_map(target).collect()
+    };
+    let rows_after_renewal = || -> Vec<u32> {
+        let mut cluster = new_cluster(&[]);
+        for first in [0, 100] {
+            cluster.ingest_delivery(Delivery::Targets(targets(first)));
+            for number in 0..20 {
+                let busy = [(Device::new_gpu(0), gpu::UTILIZATION, Reading::Value(0.5))];
+                let report = node_report(&format!("n{number:02}"), None, &busy);
+                send_page(&mut cluster, first + number, 1_000, Dialect::Gaunt, report);
+            }
+        }
+        let rows =
+            (0..20).map(|number| row_of(&cluster, &format!("n{number:02}"), &Device::new_gpu(0)));
+        rows.collect()
+    };
+    let rows = rows_after_renewal();
+    assert!(rows.iter().all(|row| *row < 20), "{rows:?}");
+    assert_eq!(rows_after_renewal(), rows);
+}
+
 #[test]
 fn jobs_come_and_go_with_their_info_series() {
     let mut cluster = new_cluster(&[(1, "a:1", None)]);

@@ -24,7 +24,7 @@ const LONGEST_GAP: Duration = Duration::from_secs(10);
 const MAX_JOBS: usize = 1_000;
 
 /// The key of a counter.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct UsageKey<S> {
     /// The job that held the GPU, if any.
     job: Option<S>,

@@ -2,7 +2,7 @@
 //! the first step.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     time::Duration,
 };
 
@@ -20,11 +20,12 @@ use gaunt_cluster::MAX_TARGETS;
 /// Retention of the baselines of a node that is not read any more: a node in repair comes back within a week.
 const KEPT: Duration = Duration::from_hours(7 * 24);
 
-/// The baselines of all known devices, by name: rows are not valid after a restart.
+/// The baselines of all known devices, by name: rows are not valid after a restart. The same baselines are saved as the same
+/// bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BaselineSnapshot {
-    pub(super) nodes: HashMap<SanitizedText, NodeBaselines>,
+    pub(super) nodes: BTreeMap<SanitizedText, NodeBaselines>,
     /// The evidence about jobs; empty in the files of older versions, as is what follows.
     pub(super) jobs: JobEvidenceSnapshot,
     /// How far the pressure of hosts usually rises.
@@ -38,24 +39,24 @@ pub(super) struct NodeBaselines {
     #[serde(deserialize_with = "host_baselines")]
     pub(super) host: Option<[Baseline; 5]>,
     /// With the lowest power that was seen of each.
-    pub(super) gpus: HashMap<SanitizedText, ([Baseline; 4], Option<f32>)>,
+    pub(super) gpus: BTreeMap<SanitizedText, ([Baseline; 4], Option<f32>)>,
     /// With the highest rate that was seen of each; keys are device and port.
-    pub(super) ports: HashMap<SanitizedText, PortBaselines>,
+    pub(super) ports: BTreeMap<SanitizedText, PortBaselines>,
     /// Ports that were active, with their values of that time.
-    #[serde(skip_serializing_if = "HashMap::is_empty")]
-    pub(super) active: HashMap<SanitizedText, LastActive>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) active: BTreeMap<SanitizedText, LastActive>,
     /// The clock of each GPU relative to its peers.
-    #[serde(skip_serializing_if = "HashMap::is_empty")]
-    pub(super) drifts: HashMap<SanitizedText, ClockDrift>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) drifts: BTreeMap<SanitizedText, ClockDrift>,
     /// Evidence that a GPU idles while others wait, and that its clock is lower than theirs.
-    #[serde(skip_serializing_if = "HashMap::is_empty")]
-    pub(super) shifts: HashMap<SanitizedText, [LevelEvidence; 2]>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) shifts: BTreeMap<SanitizedText, [LevelEvidence; 2]>,
     /// Evidence that the pressure of the host has risen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pressure: Option<SavedHostEvidence>,
     /// The most NVLinks that were seen of each GPU.
-    #[serde(skip_serializing_if = "HashMap::is_empty")]
-    pub(super) nvlinks: HashMap<SanitizedText, u16>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) nvlinks: BTreeMap<SanitizedText, u16>,
     /// Earlier error counts and broken GPUs; none if they were never read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) errors: Option<NodeErrorSnapshot>,

@@ -85,12 +85,12 @@ const MAX_COUNTED: usize = 512;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct NodeErrorSnapshot {
-    #[serde(skip_serializing_if = "HashMap::is_empty")]
-    broken: HashMap<SanitizedText, GpuErrors>,
-    #[serde(skip_serializing_if = "HashMap::is_empty")]
-    uncorrected: HashMap<SanitizedText, f64>,
-    #[serde(skip_serializing_if = "HashMap::is_empty")]
-    counted: HashMap<SanitizedText, f64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    broken: BTreeMap<SanitizedText, GpuErrors>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    uncorrected: BTreeMap<SanitizedText, f64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    counted: BTreeMap<SanitizedText, f64>,
 }
 
 impl NodeErrorSnapshot {

@@ -98,6 +98,8 @@ impl StoreThread {
                 }
             };
             tokio::select! {
+                // A step comes every few seconds: it delays no outcome.
+                biased;
                 step = steps.recv() => match step {
                     Some(step) => self.take_step(step),
                     None => return,

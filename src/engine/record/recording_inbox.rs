@@ -30,16 +30,18 @@ pub fn spawn_recording_inbox(
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let passed = tokio::select! {
-                delivery = passing.recv() => {
-                    let Some(delivery) = delivery else { return };
-                    recorder.record_delivery(clock(), &delivery);
-                    delivery
-                }
+                // The status waits for no delivery, and comes once in an interval.
+                biased;
                 _ = ticks.tick() => {
                     let status = recorder.disk_status();
                     let changed = status.and_then(|status| reporter.changed_status(status, clock()));
                     let Some(status) = changed else { continue };
                     Delivery::RecordingStatus(status)
+                }
+                delivery = passing.recv() => {
+                    let Some(delivery) = delivery else { return };
+                    recorder.record_delivery(clock(), &delivery);
+                    delivery
                 }
             };
             if onward.send(passed).await.is_err() {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{UsageAmount, UsageKey};
 use gaunt_api::{
-    JobLostTime, LossCause,
+    JobLostTime,
     gpu_time::{ENDED, NOBODY},
 };
 
@@ -51,16 +51,14 @@ impl LostTimeTotals {
         now: UnixMs,
         used: &HashMap<UsageKey<SanitizedText>, UsageAmount>,
     ) {
-        let mut lost: BTreeMap<(SanitizedText, &'static str), f64> = BTreeMap::new();
-        #[expect(clippy::iter_over_hash_type, reason = "a sum, whose last digit is not judged")]
-        for (key, used) in used {
-            if let Some(cause) = key.cause.map(LossCause::as_str) {
-                *lost
-                    .entry((key.job.clone().unwrap_or_else(|| SanitizedText::new(NOBODY)), cause))
-                    .or_default() += used.lost;
-            }
-        }
-        for ((job, cause), seconds) in lost {
+        // The last digit of a sum depends on its order: the same usage is saved as the same bytes.
+        let mut lost: Vec<_> = used
+            .iter()
+            .filter_map(|(key, used)| Some((key, key.cause?.as_str(), used.lost)))
+            .collect();
+        lost.sort_unstable_by_key(|(key, ..)| *key);
+        for (key, cause, seconds) in lost {
+            let job = key.job.clone().unwrap_or_else(|| SanitizedText::new(NOBODY));
             self.grow_row(job, SanitizedText::new(cause), seconds, now);
         }
     }
@@ -113,6 +111,7 @@ impl LostTimeTotals {
 
 #[cfg(test)]
 mod tests {
+    use gaunt_api::LossCause;
     use gaunt_schema::GpuState;
 
     use super::*;

@@ -233,8 +233,11 @@ impl Serialize for UsageWindow {
                 let (job, model) = (key.job.map(&mut index), key.model.map(&mut index));
                 (job, model, key.state, key.cause, used.seconds, used.joules)
             };
-            let lost = minute.used.values().map(|used| used.lost).collect();
-            let used = minute.used.into_iter().map(row).collect();
+            // The same usage is saved as the same bytes.
+            let mut sorted: Vec<_> = minute.used.into_iter().collect();
+            sorted.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+            let lost = sorted.iter().map(|(_, used)| used.lost).collect();
+            let used = sorted.into_iter().map(row).collect();
             stored.minutes.push(StoredMinute {
                 step: minute.step,
                 watched: minute.watched,
