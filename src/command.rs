@@ -16,7 +16,6 @@ use tokio::{
 use crate::{
     alert,
     answer_source::{AnswerSource, AnswerSourceError, PastSources},
-    site,
 };
 use gaunt_engine::{
     Engine, EngineHandle,
@@ -98,7 +97,7 @@ pub struct ScrapingSetup {
     /// What is scraped, and how.
     pub plan: ScrapePlan,
     /// Files of topology and running jobs.
-    pub site: site::SiteOptions,
+    pub site: gaunt_site::SiteOptions,
     /// The recording, if enabled.
     pub recording: Option<gaunt_engine::record::RecordOptions>,
     /// Alerting, if enabled.
@@ -225,7 +224,7 @@ pub(crate) struct EngineFeed {
     /// Scrapes the targets, or reads a server that does.
     pub(crate) targets: TargetFeed,
     /// Watches the site files.
-    pub(crate) watch: site::SiteWatch,
+    pub(crate) watch: gaunt_site::SiteWatch,
     /// Handle to follow deliveries.
     pub(crate) follow: RecorderFollowHandle,
     /// The engine clock.
@@ -274,7 +273,7 @@ impl ScrapingSetup {
         );
         let inbox = spawn_recording_inbox(recorder, engine.delivery_sender(), clock.clone());
         let wants_ras_status = Arc::new(engine.ras_request_check());
-        let watch = site::start_watching(self.site.clone(), inbox.clone()).await;
+        let watch = gaunt_site::start_watching(self.site.clone(), inbox.clone()).await;
         let targets = match (series, received) {
             (Some(series), _) => TargetFeed::Series { _reading: series.start_reading(inbox) },
             (None, Some(clock)) => TargetFeed::Received(WriteReceiver::start_thread(inbox, clock)?),

@@ -9,4 +9,3 @@ pub mod command;
 pub mod peers;
 pub mod serve;
 pub mod settings;
-pub mod site;

@@ -21,7 +21,6 @@ use gaunt::{
         metrics_command, replay_command, report_command, serve_command, snapshot_command,
     },
     settings::Settings,
-    site,
 };
 use gaunt_engine::record;
 use gaunt_node::thread_read::{READ_DEADLINE, read_on_thread};
@@ -317,7 +316,7 @@ async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode>
         )),
         (folder, _) => explain_command::ExplainSource::Recording(judge_command::JudgeOptions {
             from: judge_source(folder, options.server, &options.past, &settings)?,
-            site: site::SiteOptions { topology: options.topology, jobs: options.jobs },
+            site: gaunt_site::SiteOptions { topology: options.topology, jobs: options.jobs },
             period: options.period,
             json: false,
         }),
@@ -389,7 +388,7 @@ fn run_judge(options: JudgeArguments) -> anyhow::Result<ExitCode> {
     let from = judge_source(options.from, options.server, &options.past, &settings)?;
     let judge_options = judge_command::JudgeOptions {
         from,
-        site: site::SiteOptions { topology: options.topology, jobs: options.jobs },
+        site: gaunt_site::SiteOptions { topology: options.topology, jobs: options.jobs },
         period: options.period,
         json: options.format == FormatArgument::Json,
     };

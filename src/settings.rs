@@ -15,7 +15,6 @@ use crate::{
     command::report_command::GpuPrices,
     peers::{PeerError, PeerOptions},
     serve::RoleOptions,
-    site,
 };
 use gaunt_engine::record;
 use gaunt_node::thread_read::{READ_DEADLINE, read_on_thread};
@@ -107,7 +106,7 @@ pub struct Settings {
     /// Target sources and how they are reached; the first group holds the section's own targets.
     pub groups: Vec<TargetGroup>,
     /// Files of topology and running jobs.
-    pub site: site::SiteOptions,
+    pub site: gaunt_site::SiteOptions,
     /// History length.
     pub history: Duration,
     /// Where `gaunt serve` records, if enabled; the period is filled in by [`Self::recording_options`].

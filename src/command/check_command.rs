@@ -12,10 +12,7 @@ use gaunt_node::{NodeArguments, exporter_settings, web_access::WebAccess};
 use gaunt_schema::sanitized_text::sanitize_lines;
 
 use super::snapshot_command::print_page;
-use crate::{
-    serve::{self, RoleOptions},
-    site,
-};
+use crate::serve::{self, RoleOptions};
 use gaunt_scrape::ScrapePlan;
 
 mod rule_check;
@@ -40,7 +37,7 @@ pub struct CheckPaths {
 #[derive(Debug)]
 pub struct NamedFiles {
     /// Topology and jobs.
-    pub site: site::SiteOptions,
+    pub site: gaunt_site::SiteOptions,
     /// The tokens of the aggregator.
     pub roles: RoleOptions,
     /// Its TLS and users.
@@ -113,7 +110,7 @@ fn check_named_files(named: &NamedFiles, result: &mut CheckResult) {
         check_topology(path, result);
     }
     for path in &named.site.jobs {
-        result.add(site::read_jobs(path));
+        result.add(gaunt_site::read_jobs(path));
     }
     for token in &named.roles.tokens {
         result.add(serve::check_token_file(&token.file));
@@ -128,7 +125,7 @@ fn check_named_files(named: &NamedFiles, result: &mut CheckResult) {
 
 /// Checks a topology; what would be skipped when it is read is an error here.
 fn check_topology(path: &Path, result: &mut CheckResult) {
-    let Some(topology) = result.add(site::read_topology(path)) else { return };
+    let Some(topology) = result.add(gaunt_site::read_topology(path)) else { return };
     result.errors.extend(topology.skipped.map(|skipped| skipped.to_string()));
 }
 

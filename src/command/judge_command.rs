@@ -17,7 +17,6 @@ use super::{
     replay_instants::ReplayInstants,
     snapshot_command,
 };
-use crate::site;
 use gaunt_api::CumulativeTotals;
 use gaunt_engine::record;
 
@@ -48,7 +47,7 @@ pub struct JudgeOptions {
     /// Source of the pages.
     pub from: JudgeSource,
     /// Files of topology and running jobs.
-    pub site: site::SiteOptions,
+    pub site: gaunt_site::SiteOptions,
     /// Time between two pages of a target; derived from the recording by default.
     pub period: Option<Duration>,
     /// Print one JSON object instead of text.
@@ -127,15 +126,18 @@ struct PlayedRecording {
 }
 
 /// Deliveries of the site files.
-fn site_deliveries(files: &site::SiteOptions) -> Result<Vec<Delivery>, site::SiteError> {
+fn site_deliveries(
+    files: &gaunt_site::SiteOptions,
+) -> Result<Vec<Delivery>, gaunt_site::SiteError> {
     let topology = files.topology.iter().map(|file| {
-        let site::SiteFileData { content, skipped } = site::read_topology(file)?;
+        let gaunt_site::SiteFileData { content, skipped } = gaunt_site::read_topology(file)?;
         if let Some(skipped) = skipped {
             tracing::error!("{skipped}");
         }
         Ok(Delivery::Topology(content))
     });
-    let jobs = files.jobs.iter().map(|file| Ok(Delivery::Jobs(site::read_jobs(file)?.content)));
+    let jobs =
+        files.jobs.iter().map(|file| Ok(Delivery::Jobs(gaunt_site::read_jobs(file)?.content)));
     topology.chain(jobs).collect()
 }
 

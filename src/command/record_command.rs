@@ -22,7 +22,7 @@ use super::{
     PastOptions, ScrapingSetup, engine_preamble, past_deliveries::PastDeliveries,
     progress_line::ProgressLine, series_setup::SeriesFeed,
 };
-use crate::{answer_source::AggregatorClient, site};
+use crate::answer_source::AggregatorClient;
 use gaunt_engine::{
     Engine,
     record::{RecordOptions, Recorder, Recording},
@@ -161,7 +161,7 @@ async fn record_local(
         Some(clock()),
         engine_preamble::WAIT,
     );
-    let _watch = site::start_watching(scraping.site.clone(), inbox.clone()).await;
+    let _watch = gaunt_site::start_watching(scraping.site.clone(), inbox.clone()).await;
     let (reading, manager) = if let Some(feed) = feed {
         (Some(feed.start_reading(inbox)), None)
     } else {

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::setting_values::SizeSetting;
-use crate::{cli::parse_age, site};
+use crate::cli::parse_age;
 use gaunt_engine::record;
 
 /// Default history length.
@@ -82,10 +82,10 @@ pub(super) fn site_options(
     topology: &SiteFilesSection,
     jobs: &SiteFilesSection,
     settings: &Path,
-) -> site::SiteOptions {
+) -> gaunt_site::SiteOptions {
     let folder = settings.parent().unwrap_or(Path::new(""));
     let paths = |section: &SiteFilesSection| {
-        section.files.iter().take(site::MAX_FILES).map(|file| folder.join(file)).collect()
+        section.files.iter().take(gaunt_site::MAX_FILES).map(|file| folder.join(file)).collect()
     };
-    site::SiteOptions { topology: paths(topology), jobs: paths(jobs) }
+    gaunt_site::SiteOptions { topology: paths(topology), jobs: paths(jobs) }
 }

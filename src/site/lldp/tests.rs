@@ -70,11 +70,11 @@ fn broken_file_of_a_directory_is_skipped_and_named() {
     write("gpu-001.json", OWN_INTERFACES);
     write("gpu-002.json", LISTS);
     write("gpu-003.json", "{\n oops");
-    let data = crate::site::read_topology(folder.path()).unwrap();
+    let data = crate::read_topology(folder.path()).unwrap();
     assert_eq!(data.content.ports.len(), 1);
     let skipped = data.skipped.unwrap();
     assert!(skipped.contains("gpu-001.json:1: it shows the machine's own"), "{skipped}");
     assert!(skipped.ends_with("; skipped; 1 more"), "{skipped}");
     write("gpu-002.json", "[]");
-    crate::site::read_topology(folder.path()).unwrap_err();
+    crate::read_topology(folder.path()).unwrap_err();
 }

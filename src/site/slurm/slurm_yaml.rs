@@ -4,7 +4,7 @@ use gaunt_schema::{SanitizedText, SourceTopology, plain_error};
 use serde::Deserialize;
 
 use super::SlurmTopology;
-use crate::site::site_error::SiteFault;
+use crate::site_error::SiteFault;
 
 /// One topology of the file. Keys that only Slurm needs are ignored.
 #[derive(Debug, Deserialize)]
@@ -46,10 +46,7 @@ struct SlurmBlockEntry {
 
 /// Parses `topology.yaml`. Of several trees the cluster's default is used, or else the first; blocks are always used,
 /// because they describe something else than a tree.
-pub(in crate::site) fn parse_yaml(
-    text: &str,
-    source: SanitizedText,
-) -> Result<SourceTopology, SiteFault> {
+pub(crate) fn parse_yaml(text: &str, source: SanitizedText) -> Result<SourceTopology, SiteFault> {
     let entries: Vec<SlurmTopologyEntry> = serde_saphyr::from_str(text).map_err(|error| {
         let line = error.location().map_or(1, |location| location.line() as usize);
         let message = error.without_snippet().to_string();

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use gaunt::site::{parse_jobs, parse_topology};
 use gaunt_schema::{JobList, SourceTopology};
+use gaunt_site::{parse_jobs, parse_topology};
 
 const NAMES: [&str; 5] =
     ["topology.conf", "topology.yaml", "topology.toml", "gpu1.json", "squeue.json"];

@@ -5,7 +5,6 @@
 
 use std::{path::Path, time::Duration};
 
-use gaunt::site::{parse_jobs, parse_topology};
 use gaunt_api::{Answer, Filter, Question, Subject, json_diff};
 use gaunt_console::drawn_screens::{all_screens, draw_screen};
 use gaunt_engine::{Engine, EngineOptions, record::decode_segment};
@@ -17,6 +16,7 @@ use gaunt_schema::{
 use gaunt_scrape::{
     EndpointDefaults, EndpointList, TargetListNotation, expand_host_list, parse_addresses,
 };
+use gaunt_site::{parse_jobs, parse_topology};
 
 use crate::{counting_allocator::measure_work, invariants::QUESTIONS, seeded_random::SeededRandom};
 

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use gaunt::site::{parse_jobs, parse_topology};
 use gaunt_engine::Engine;
 use gaunt_schema::{
     Delivery, SanitizedText,
@@ -10,6 +9,7 @@ use gaunt_schema::{
         PairTool, PairingAssignment, PairingCandidate, PairingOutcome, PairingReply, PairingRequest,
     },
 };
+use gaunt_site::{parse_jobs, parse_topology};
 use tokio::sync::mpsc;
 
 use crate::simulated_fleet::{NODES, SimulatedNode};

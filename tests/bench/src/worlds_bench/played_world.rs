@@ -9,10 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use gaunt::{
-    command::judge_command::{FindingEpisode, VirtualRun},
-    site,
-};
+use gaunt::command::judge_command::{FindingEpisode, VirtualRun};
 use gaunt_schema::{
     Batch, Delivery, FindingKind, SanitizedText, ScrapeFailure, ScrapeTarget, TargetId, UnixMs,
     text,
@@ -215,11 +212,12 @@ pub(super) fn run_world(
 fn site_deliveries(world: &World, change: &dyn WorldChange) -> anyhow::Result<Vec<Delivery>> {
     let mut deliveries = Vec::new();
     if let Some(text) = topology_text(world).map(|text| change.change_text(text)) {
-        let topology = site::parse_topology(Path::new(topology_file_name(world)), &text);
+        let topology = gaunt_site::parse_topology(Path::new(topology_file_name(world)), &text);
         deliveries.push(Delivery::Topology(topology.context("topology of the world")?));
     }
     if let Some(text) = job_list_json(world).map(|text| change.change_text(text)) {
-        let jobs = site::parse_jobs(Path::new("jobs.json"), &text).context("jobs of the world")?;
+        let jobs =
+            gaunt_site::parse_jobs(Path::new("jobs.json"), &text).context("jobs of the world")?;
         deliveries.push(Delivery::Jobs(jobs));
     }
     Ok(deliveries)
