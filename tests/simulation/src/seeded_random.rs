@@ -1,6 +1,11 @@
-//! Random numbers from a seed (SplitMix64): the same seed gives the same run.
+//! Random numbers from a seed (SplitMix64), and a hash of what happened: the same seed gives the same run.
 
 use std::time::Duration;
+
+/// A hash, continued with these bytes (FNV-1a): the same in every process.
+pub(crate) fn continue_hash(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
 
 /// A sequence of random numbers.
 #[derive(Clone, Debug)]

@@ -18,7 +18,7 @@ use crate::{
     deliberate_bug::DeliberateBug,
     mistaken_consoles::MistakenConsoles,
     other_clients::OtherClients,
-    seeded_random::SeededRandom,
+    seeded_random::{SeededRandom, continue_hash},
     served_aggregator::{ServedSurroundings, token_file},
     served_host::{ServedHost, ServedProcess},
     simulated_alertmanager::{GROUP_INTERVAL, SimulatedAlertmanager, draw_outage},
@@ -444,8 +444,8 @@ impl ServedRun {
     async fn update_trace(&mut self) {
         for host in &self.hosts {
             let Some(list) = host.findings().await else { continue };
-            for byte in list.findings.iter().flat_map(|finding| finding.id.bytes()) {
-                self.trace = (self.trace ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            for finding in &list.findings {
+                self.trace = continue_hash(self.trace, finding.id.as_bytes());
             }
         }
     }

@@ -18,7 +18,10 @@ use gaunt_schema::{
 };
 use tokio::time::Instant;
 
-use crate::{deliberate_bug::DeliberateBug, seeded_random::SeededRandom};
+use crate::{
+    deliberate_bug::DeliberateBug,
+    seeded_random::{SeededRandom, continue_hash},
+};
 
 /// So many operations that all fail.
 pub(crate) const ALL: u64 = u64::MAX;
@@ -43,6 +46,8 @@ struct DiskState {
     hangs: u64,
     locked: bool,
     bug: Option<DeliberateBug>,
+    /// A hash of all operations, in order, with their contents.
+    trace: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -143,6 +148,11 @@ impl SimulatedDisk {
         self.state().failed
     }
 
+    /// A hash of all operations so far.
+    pub(crate) fn trace(&self) -> u64 {
+        self.state().trace
+    }
+
     /// The files of a folder, sorted, and their bytes.
     pub(crate) fn files_of(&self, folder: &str) -> (Vec<PathBuf>, u64) {
         let state = self.state();
@@ -209,9 +219,12 @@ impl SimulatedDisk {
 }
 
 impl DiskState {
-    /// Counts an operation; an error if it fails. A failed one has no effect.
-    fn begin_operation(&mut self) -> io::Result<()> {
+    /// Counts an operation on a file or folder, with this content if it has one; an error if it fails. A failed one has no
+    /// effect.
+    fn begin_operation(&mut self, path: &Path, content: &[u8]) -> io::Result<()> {
         self.operations += 1;
+        self.trace = continue_hash(self.trace, path.as_os_str().as_encoded_bytes());
+        self.trace = continue_hash(self.trace, content);
         match &mut self.hangs_in {
             Some((0, lasts)) if self.hang.is_none() => {
                 let (since, before) = (Instant::now(), self.content.clone());
@@ -293,7 +306,7 @@ impl Disk for SimulatedDisk {
 
     fn write_file(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state();
-        let result = state.begin_operation();
+        let result = state.begin_operation(path, bytes);
         // A write that fails has written a part.
         let written = if result.is_ok() { bytes.len() } else { bytes.len() / 2 };
         let file = state.find_file(path).unwrap_or_else(|_| state.add_file(path));
@@ -303,7 +316,7 @@ impl Disk for SimulatedDisk {
 
     fn create_file(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
-        state.begin_operation()?;
+        state.begin_operation(path, &[])?;
         if state.content.names.contains_key(path) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -313,7 +326,7 @@ impl Disk for SimulatedDisk {
 
     fn append_file(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state();
-        let result = state.begin_operation();
+        let result = state.begin_operation(path, bytes);
         let whole = match state.bug {
             Some(DeliberateBug::CutOffAppends) => bytes.len().min(BLOCK),
             _ => bytes.len(),
@@ -326,7 +339,7 @@ impl Disk for SimulatedDisk {
 
     fn truncate_file(&self, path: &Path, bytes: u64) -> io::Result<()> {
         let mut state = self.state();
-        state.begin_operation()?;
+        state.begin_operation(path, &bytes.to_le_bytes())?;
         let file = state.find_file(path)?;
         state.content.files[file].content.truncate(bytes as usize);
         Ok(())
@@ -334,7 +347,7 @@ impl Disk for SimulatedDisk {
 
     fn sync_file(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
-        state.begin_operation()?;
+        state.begin_operation(path, &[])?;
         let file = state.find_file(path)?;
         if state.bug == Some(DeliberateBug::NoFileSync) {
             return Ok(());
@@ -346,7 +359,7 @@ impl Disk for SimulatedDisk {
 
     fn rename_file(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.state();
-        state.begin_operation()?;
+        state.begin_operation(from, to.as_os_str().as_encoded_bytes())?;
         let file = state.find_file(from)?;
         state.content.names.remove(from);
         if state.bug == Some(DeliberateBug::UnboundedFiles) {
@@ -359,15 +372,15 @@ impl Disk for SimulatedDisk {
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
-        state.begin_operation()?;
+        state.begin_operation(path, &[])?;
         state.find_file(path)?;
         state.content.names.remove(path);
         Ok(())
     }
 
-    fn sync_folder(&self, _: &Path) -> io::Result<()> {
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         let mut state = self.state();
-        state.begin_operation()?;
+        state.begin_operation(folder, &[])?;
         if state.bug != Some(DeliberateBug::NoFolderSync) {
             state.content.safe_names = state.content.names.clone();
         }

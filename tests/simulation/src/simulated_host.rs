@@ -105,6 +105,11 @@ impl SimulatedHost {
             + self.sources.fault_count()
     }
 
+    /// A hash of all operations of its disk.
+    pub(crate) fn disk_trace(&self) -> u64 {
+        self.surroundings.disk.trace()
+    }
+
     /// Ends all faults of disk and store.
     pub(crate) fn repair(&mut self) {
         self.surroundings.disk.repair();

@@ -24,7 +24,9 @@ use gaunt_schema::{Batch, Delivery, RecordingPreamble, UnixMs, text};
 use tokio::task::JoinSet;
 
 use crate::{
-    seeded_random::SeededRandom, simulated_aggregator::PERIOD, simulated_disk::SimulatedDisk,
+    seeded_random::{SeededRandom, continue_hash},
+    simulated_aggregator::PERIOD,
+    simulated_disk::SimulatedDisk,
     simulated_follower::SimulatedFollower,
 };
 
@@ -94,8 +96,7 @@ pub(crate) fn delivery_key(delivery: &Delivery) -> u64 {
         // It can only fail by a lack of memory.
         Err(failure) => drop(write!(content, "{failure:?}")),
     }
-    let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    content.bytes().fold(0xcbf2_9ce4_8422_2325, hash)
+    continue_hash(0xcbf2_9ce4_8422_2325, content.as_bytes())
 }
 
 impl RecordingModel {

@@ -23,6 +23,9 @@ const REFRESH: Duration = Duration::from_secs(5);
 /// The longest time until a damaged file is mended, in seconds.
 const DAMAGED_FOR: u64 = 20;
 
+/// The most folders of runs, also of those that were killed.
+const MAX_FOLDERS: u32 = 1_000;
+
 /// Files of one node's group.
 const FILES: [&str; 7] = ["list", "json", "yml", "token", "ca", "cert", "key"];
 
@@ -93,9 +96,8 @@ pub(crate) struct SimulatedSources {
 impl SimulatedSources {
     /// Writes all files.
     pub(crate) fn new(random: SeededRandom) -> io::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("gaunt-targets").tempdir()?;
         let sources = Self {
-            folder,
+            folder: create_folder()?,
             random,
             damaged: Vec::new(),
             is_partial: false,
@@ -293,6 +295,22 @@ impl SimulatedSources {
             frames: self.random.once_in(2),
         })
     }
+}
+
+/// A folder with the first name that no other run has: its name is in what is saved, so that another process without
+/// others beside it writes the same bytes.
+fn create_folder() -> io::Result<TempDir> {
+    (0..MAX_FOLDERS)
+        .map(|number| {
+            let name = format!("gaunt-targets-{number}");
+            tempfile::Builder::new().prefix(&name).rand_bytes(0).tempdir()
+        })
+        .find(|folder| {
+            !folder.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists)
+        })
+        .unwrap_or_else(|| {
+            Err(io::Error::other("remove the folders gaunt-targets-* of temporary files"))
+        })
 }
 
 /// Whether this is the host of an address at which no exporter is, or the name that a wrong list gives it.
