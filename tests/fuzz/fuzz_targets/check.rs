@@ -11,7 +11,7 @@ static CHECK: OnceLock<fn(&[u8])> = OnceLock::new();
 
 fn named_check() -> fn(&[u8]) {
     let named = std::env::var("GAUNT_FUZZ").unwrap_or_default();
-    let check = CHECKS.into_iter().find(|(name, _)| *name == named).map(|(_, check)| check);
+    let check = CHECKS.iter().find(|(name, _)| *name == named).map(|(_, check)| *check);
     check.unwrap_or_else(|| panic!("GAUNT_FUZZ={named:?} names no target; see `tests/fuzz/run`"))
 }
 

@@ -55,7 +55,7 @@ fn change_input(input: &mut Vec<u8>, other: &[u8], random: &mut SeededRandom) {
 
 #[test]
 fn corpora_and_changes_of_them_break_no_fuzz_target() {
-    for (target, check) in fuzz_checks::CHECKS {
+    for &(target, check) in fuzz_checks::CHECKS {
         let corpus = read_corpus(target);
         let changes = match target {
             "page_to_answer" => PAGE_CHANGES,
