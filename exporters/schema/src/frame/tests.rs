@@ -87,6 +87,9 @@ fn any_changes() -> impl Strategy<Value = Vec<(usize, Reading)>> {
     prop::collection::vec((any::<usize>(), reading), 0..12)
 }
 
+/// Ticks of a session; under Miri each takes a second.
+const STEPS: usize = if cfg!(miri) { 4 } else { 12 };
+
 proptest! {
     /// All forms of a page have the same report: text, text that matches a template, whole frames and differences.
     #[test]
@@ -118,7 +121,7 @@ proptest! {
     /// A server that keeps some ticks, and a client that sometimes loses its state.
     #[test]
     fn client_gets_whole_report_from_any_state(
-        steps in prop::collection::vec((0_u32..50, 0_usize..4, any::<bool>()), 1..12),
+        steps in prop::collection::vec((0_u32..50, 0_usize..4, any::<bool>()), 1..STEPS),
     ) {
         let (frames, mut state) = (FrameDecoder::default(), FrameDecodeState::default());
         let mut encoders: Vec<FrameEncoder> = Vec::new();
