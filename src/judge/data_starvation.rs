@@ -156,6 +156,13 @@ fn find_storage_waiters<'a>(
         .filter(|starved| !starved.is_empty())
 }
 
+/// Whether GPUs show that a job waits: it is slower by more than chance, or they are less busy than before.
+fn is_shown_by_gpus(judge: &JudgeState, groups: &[(&JobGroup, Vec<StarvedNode<'_>>)]) -> bool {
+    let is_low = |starved: &StarvedNode<'_>| starved.is_below_baseline(&judge.limits);
+    let is_slower = |group: &JobGroup| judge.gangs.of(group).is_slower(group, &judge.limits);
+    groups.iter().any(|(group, starved)| is_slower(group) || starved.iter().any(is_low))
+}
+
 fn storage_slow_finding(
     judge: &JudgeState,
     cluster: &Cluster,
@@ -217,11 +224,7 @@ fn storage_slow_finding(
     } else {
         limits.unexplained_seconds
     });
-    let is_low = |starved: &StarvedNode<'_>| starved.is_below_baseline(limits);
-    let is_slower = |group: &JobGroup| judge.gangs.of(group).is_slower(group, limits);
-    let is_shown =
-        groups.iter().any(|(group, starved)| is_slower(group) || starved.iter().any(is_low));
-    if io.is_none() || !is_shown {
+    if io.is_none() || !is_shown_by_gpus(judge, groups) {
         pending.cap_severity();
     }
     Some(pending

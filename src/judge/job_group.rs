@@ -388,6 +388,11 @@ impl JobGroup {
         }
     }
 
+    /// Returns how many times as long as the others a GPU takes for the same work, if it clearly does.
+    pub(super) fn lingering_times(&self, row: u32) -> Option<f64> {
+        self.lingering.iter().find(|(lingering, _)| *lingering == row).map(|(_, times)| *times)
+    }
+
     /// Lists the victims when one of its nodes is to blame.
     pub(super) fn list_victims(&self, cluster: &Cluster, but: Option<NodeId>) -> Vec<Entity> {
         let job = self.job.as_ref().map(|_| self.to_entity());

@@ -31,7 +31,7 @@ impl RowRemaps {
             None => Some(Self { last: UnixMs::default(), ..begins(count) }),
             // Its driver counts anew.
             Some(known) if count < known.counted => Some(begins(count)),
-            Some(known) if count == known.counted => Some(known),
+            Some(known) if count <= known.counted => Some(known),
             Some(known) if known.is_over(at) => Some(begins(known.counted)),
             Some(known) => Some(Self { counted: count, last: at, ..known }),
         }

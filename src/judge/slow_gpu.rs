@@ -281,21 +281,12 @@ impl<'a> SlowGpu<'a> {
         let is_capped = is_capped && alone.is_none();
         let fallen_below = alone.or(fallen_below.filter(|_| !is_capped));
         let is_below = !is_capped && (is_below || fallen_below.is_some());
-        let held_down = if is_below || is_throttled {
-            None
-        } else {
-            held_down(judge, cluster, row, clock, &signals)
-        };
+        let is_plain = !is_below && !is_throttled;
+        let held_down = is_plain.then(|| held_down(judge, cluster, row, clock, &signals)).flatten();
         let is_below = is_below || held_down.is_some();
-        let declined = if is_throttled || is_below {
-            None
-        } else {
-            Self::declined_clock(judge, cluster, row, group)
-        };
-        let lingers = group.filter(|_| !is_throttled && !is_below).and_then(|group| {
-            let own = group.lingering.iter().find(|(lingering, _)| *lingering == row);
-            own.map(|(_, times)| *times)
-        });
+        let is_plain = is_plain && !is_below;
+        let declined = is_plain.then(|| Self::declined_clock(judge, cluster, row, group)).flatten();
+        let lingers = group.filter(|_| is_plain).and_then(|group| group.lingering_times(row));
         if !is_throttled && !is_below && declined.is_none() && lingers.is_none() {
             return None;
         }

@@ -37,6 +37,13 @@ pub(super) struct StarvedNode<'a> {
     low_ratio: f64,
 }
 
+/// Whether a host works on the input of a job that waits for it, whose other GPUs are this busy: its tasks wait for a
+/// CPU, which a hang does not need, while all other ranks wait.
+fn is_waited_for(host: &HostAverages, elsewhere: Option<f64>, limits: &Thresholds) -> bool {
+    host.evidence.is_likely(PressureSource::Cpu)
+        && elsewhere.is_some_and(|busy| busy >= limits.utilization_spinning_ratio)
+}
+
 /// Returns the seconds for which a host that writes may only write a checkpoint, which averages then forget.
 pub(super) fn checkpoint_seconds(interval: SampleInterval, limits: &Thresholds) -> f64 {
     limits.inferred_hang_seconds + interval.two_sample_seconds(limits)
@@ -68,9 +75,7 @@ impl<'a> StarvedNode<'a> {
             if interval.is_slow(limits) { limits.hungry_slow_ratio } else { limits.hungry_ratio };
         // Where nothing is sent any more the whole job pauses: it writes a checkpoint, or ends.
         let host = judge.hosts.get(&id).copied().unwrap_or_default();
-        // A hang needs no CPU: a host whose tasks wait for one, while all other ranks wait for this node, works on input.
-        let is_waited_for = host.evidence.is_likely(PressureSource::Cpu)
-            && elsewhere.is_some_and(|busy| busy >= limits.utilization_spinning_ratio);
+        let is_waited_for = is_waited_for(&host, elsewhere, limits);
         if host.is_pausing(cluster, limits) == Some(true) && !is_waited_for {
             return None;
         }
@@ -90,12 +95,10 @@ impl<'a> StarvedNode<'a> {
             let works = utilization >= limits.standstill_ratio
                 && averages.activity_ratio(now, gap, &judge.limits).unwrap_or(utilization)
                     >= limits.standstill_ratio;
-            let goes_on = works
-                || is_waited_for
-                || checkpoint_pause::works_intermittently(judge, cluster, *row);
-            let low =
-                baseline >= limits.utilization_launch_ratio && utilization < baseline * starved;
-            Some(low && goes_on)
+            let works = works || is_waited_for;
+            let goes_on = works || checkpoint_pause::works_intermittently(judge, cluster, *row);
+            let was_busy = baseline >= limits.utilization_launch_ratio;
+            Some(was_busy && utilization < baseline * starved && goes_on)
         };
         let now_low = rows.iter().filter(|row| low_one(row) == Some(true)).copied();
         let idle_rows = idle.map(|idle| idle.on_node(id)).unwrap_or_default();
@@ -205,6 +208,12 @@ impl<'a> StarvedNode<'a> {
         self.host.slow_response(cluster, &judge.limits)
     }
 
+    /// Whether its host, which waits for IO, most likely writes a checkpoint, unless that goes on for longer: it writes more
+    /// than it reads, and does not wait for CPUs.
+    fn may_checkpoint(&self, cluster: &Cluster) -> bool {
+        self.mostly_writes(cluster) && !self.host.evidence.is_likely(PressureSource::Cpu)
+    }
+
     /// Whether its host writes more than it reads.
     pub(super) fn mostly_writes(&self, cluster: &Cluster) -> bool {
         self.host.mostly_writes(cluster)
@@ -288,10 +297,7 @@ impl<'a> StarvedNode<'a> {
         if self.group.nodes.len() > 1 && self.group.slowdown_ratio().is_some() && !is_slowed {
             pending.cap_severity();
         }
-        // What waits for IO and writes most likely writes a checkpoint, unless it goes on for longer or waits for CPUs.
-        let writes = pressure.io
-            && self.mostly_writes(cluster)
-            && !self.host.evidence.is_likely(PressureSource::Cpu);
+        let writes = pressure.io && self.may_checkpoint(cluster);
         Some(
             pending
                 .with_warning_delay(if writes { checkpoint_seconds(interval, limits) } else { 0.0 })

@@ -124,23 +124,23 @@ fn found_with_waits(
     let mut fixture = TargetFixture::new(&targets);
     fixture.run(330, |second, index| {
         let since = (second - 200).max(0) as f64;
-        let mut page = node_report(["ash", "birch", "cedar"][index]);
+        let mut report = node_report(["ash", "birch", "cedar"][index]);
         for number in 0..4 {
             let device = Device::new_gpu(number);
-            let row = page.ensure_device(device.clone());
-            page.add_info(row, gpu::JOB_INFO, &[("job", "8812")]);
+            let row = report.ensure_device(device.clone());
+            report.add_info(row, gpu::JOB_INFO, &[("job", "8812")]);
             let now = if since > 0.0 { pace } else { 1.0 };
-            push_reading(&mut page, device.clone(), gpu::UTILIZATION, 0.98);
-            push_reading(&mut page, device.clone(), gpu::TENSOR_ACTIVE, 0.4 * now);
-            push_reading(&mut page, device, gpu::POWER, 200.0 + 400.0 * now);
+            push_reading(&mut report, device.clone(), gpu::UTILIZATION, 0.98);
+            push_reading(&mut report, device.clone(), gpu::TENSOR_ACTIVE, 0.4 * now);
+            push_reading(&mut report, device, gpu::POWER, 200.0 + 400.0 * now);
         }
         let chores = 0.005 * second as f64 + 0.01 * f64::from((second % 7) as i32);
-        push_reading(&mut page, Device::new_node(), metric, 1e3 + chores + shares[index] * since);
-        page
+        push_reading(&mut report, Device::new_node(), metric, 1e3 + chores + shares[index] * since);
+        report
     });
     let open = fixture.judge.open_findings().into_iter();
-    let told = open.filter(|finding| finding.severity > Severity::Info);
-    told.map(|it| (it.id.clone(), it.severity, it.summary.clone())).collect()
+    let warned = open.filter(|finding| finding.severity > Severity::Info);
+    warned.map(|it| (it.id.clone(), it.severity, it.summary.clone())).collect()
 }
 
 #[test]
