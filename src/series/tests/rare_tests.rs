@@ -16,12 +16,13 @@ use super::{
 };
 use crate::{SeriesWindow, series_reader::WindowLoad};
 
-const NAMES: &str = r#"{"status":"success","data":["DCGM_FI_DEV_GPU_UTIL","DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS"]}"#;
+const NAMES: &str =
+    r#"{"status":"success","data":["DCGM_FI_DEV_GPU_UTIL","DCGM_FI_DEV_ROW_REMAP_PENDING"]}"#;
 
 /// The scrape interval, in milliseconds.
 const PERIOD: i64 = 15_000;
 
-/// Two GPUs, of which the second is gone after an instant. The remapped rows of the first rise with the time.
+/// Two GPUs, of which the second is gone after an instant. The rows of the first that wait for a reset rise with the time.
 fn answer(request: &str, gone_at: i64) -> ServerAnswer {
     if request.contains("/label/") {
         return json_answer(NAMES);
@@ -41,9 +42,8 @@ fn answer(request: &str, gone_at: i64) -> ServerAnswer {
     if request.contains("scrape_duration") {
         return matrix_answer(&[]);
     }
-    let is_rare = request.contains("REMAPPED");
-    let name =
-        if is_rare { "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS" } else { "DCGM_FI_DEV_GPU_UTIL" };
+    let is_rare = request.contains("REMAP_PENDING");
+    let name = if is_rare { "DCGM_FI_DEV_ROW_REMAP_PENDING" } else { "DCGM_FI_DEV_GPU_UTIL" };
     let labels =
         |gpu: u8| format!(r#""__name__":"{name}","gpu":"{gpu}","Hostname":"gpu1",{target}"#);
     let value: &dyn Fn(i64) -> i64 = if is_rare { &|at| at / 1_000 % 1_000 } else { &|_| 50 };
@@ -54,7 +54,7 @@ fn answer(request: &str, gone_at: i64) -> ServerAnswer {
     matrix_answer(&present)
 }
 
-/// Utilization and remapped rows by GPU.
+/// Utilization and rows that wait for a reset, by GPU.
 fn readings(batch: &Batch) -> Vec<(String, Option<f64>, Option<f64>)> {
     let report = &batch.outcome.as_ref().unwrap().report;
     let value = |device: usize, metric| {
@@ -68,7 +68,7 @@ fn readings(batch: &Batch) -> Vec<(String, Option<f64>, Option<f64>)> {
         .enumerate()
         .filter(|(_, it)| it.class == gaunt_schema::DeviceClass::Gpu);
     let rows = gpus.map(|(index, device)| {
-        let rows = value(index, gpu_health::REMAPPED_CORRECTED);
+        let rows = value(index, gpu_health::REMAP_PENDING);
         (device.key[0].to_string(), value(index, gpu::UTILIZATION), rows)
     });
     rows.collect()
