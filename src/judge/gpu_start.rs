@@ -42,9 +42,9 @@ impl GpuStart {
         self.unused_seconds(now).is_some_and(|seconds| seconds >= START_SECONDS)
     }
 
-    /// Whether its job has worked on it and no process uses it any more.
-    pub(super) fn has_been_left(self) -> bool {
-        self.has_worked && self.empty
+    /// Whether no process uses it.
+    pub(super) fn is_empty(self) -> bool {
+        self.empty
     }
 
     /// Returns the seconds since a process began that has not worked yet.

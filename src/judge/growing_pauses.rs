@@ -40,11 +40,17 @@ fn lasting_pause(judge: &JudgeState, cluster: &Cluster) -> Option<PendingFinding
     // A notebook stands still whenever its user thinks.
     let works = |group: &&JobGroup| group.gpus.len() > 1 && judge.gangs.of(group).is_learned();
     let groups = judge.job_groups.all_groups().iter().filter(works);
+    let id = Finding::build_id(FindingKind::StorageSlow, &Entity::new(EntityKind::Storage));
+    let told = judge.tracker.open_one(&id);
     let long = groups.filter_map(|group| {
-        let seconds = judge.pauses.lasting_seconds(group, cluster.now(), limits)?;
         let past = judge.pauses.past_of(group);
         let usual = past.and_then(|past| past.usual_seconds(group.interval.seconds()));
         let least = usual.map_or(LONG_SECONDS, |(_, least)| least.max(limits.pause_settle_seconds));
+        let seconds = judge.pauses.lasting_seconds(group, cluster.now(), limits);
+        // A restart of the aggregator forgets when a pause began; the finding began once it had lasted long enough.
+        let told = told.filter(|_| !group.is_progressing());
+        let since_told = |told: &Finding| cluster.now().duration_since(told.since).as_secs_f64();
+        let seconds = seconds.or_else(|| Some(least + since_told(told?)))?;
         (seconds >= least && waits_for_io(judge, cluster, group))
             .then_some((group, seconds, usual, least))
     });

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use gaunt_cluster::{Cluster, NodeId};
-use gaunt_schema::FindingKind;
+use gaunt_schema::{Finding, FindingKind};
 
 use super::{
     EvidenceRow, JudgeState, gpu_signals,
@@ -25,14 +25,18 @@ pub(super) fn detect_lost_workers(
 ) -> Option<PendingFinding> {
     let job = group.job.as_ref()?;
     let limits = &judge.limits;
+    // A restart of the aggregator forgets who has worked.
+    let id = Finding::build_id(FindingKind::IdleAllocated, &group.to_entity());
+    let is_told = judge.tracker.open_one(&id).is_some();
     let mut lost: BTreeMap<NodeId, usize> = BTreeMap::new();
     for id in &group.nodes {
         let Some(node) = cluster.node_by_id(*id) else { continue };
         let rows = rows_in_group(judge, cluster, node, group);
-        let has_left = |row: &&u32| {
-            judge.gpus.get(**row as usize).is_some_and(|gpu| gpu.start.has_been_left())
+        let is_left = |row: &&u32| {
+            let start = judge.gpus.get(**row as usize).map(|gpu| gpu.start);
+            start.is_some_and(|start| start.is_empty() && (start.has_worked || is_told))
         };
-        let left = rows.iter().filter(has_left).count();
+        let left = rows.iter().filter(is_left).count();
         let is_held = |row: &u32| gpu_signals::is_held(cluster, *row, limits) == Some(true);
         if left > 0 && rows.iter().any(is_held) {
             lost.insert(*id, left);

@@ -86,6 +86,9 @@ fn gpus_that_the_processes_of_a_job_have_left_are_told_while_others_work_on() {
     let found = job.finding(id).unwrap();
     assert_eq!(found.severity, Severity::Warning);
     assert!(found.summary.starts_with("2 GPUs of job 8812 on birch have no process"), "{found:?}");
+    job.fixture.restart_judge(20);
+    job.run(90, Shown { held: |index, number| index == 0 || number < 2, ..WORKS });
+    assert!(job.finding(id).is_some(), "a restart of the aggregator is no end of it");
     // A job that gives a node back, or ends, leaves all of it.
     for held in [(|index, _| index == 0) as fn(usize, u32) -> bool, |_, _| false] {
         let mut job = Job::at_work();

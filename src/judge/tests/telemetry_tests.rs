@@ -34,7 +34,7 @@ impl TargetFixture {
     }
 
     /// Continues after so many seconds with the saved findings, as after a restart.
-    fn restart_judge(&mut self, gap: i64) -> &mut Self {
+    pub(super) fn restart_judge(&mut self, gap: i64) -> &mut Self {
         self.second += gap;
         let targets = self.cluster.tracked_targets().iter().map(|scraped| scraped.target.clone());
         self.cluster = cluster_at(self.second, targets.collect());
