@@ -50,7 +50,7 @@ pub(super) struct GpuErrors {
     /// Since when its driver says that a memory row could not be remapped: it works on, and its board is to be replaced.
     pub(super) remap: Option<UnixMs>,
     /// Rows of its memory that were replaced because of correctable errors: it works on.
-    pub(super) remapped: Option<RowRemaps>,
+    remapped: Option<RowRemaps>,
     /// Since when it works at its baseline.
     well: Option<UnixMs>,
     /// Its energy counter, which restarts when it is reset.
@@ -66,6 +66,11 @@ impl GpuErrors {
     /// Whether no error keeps it from working.
     pub(super) fn is_working(&self) -> bool {
         self.xid.is_none() && self.memory.is_none() && self.gone.is_none()
+    }
+
+    /// Returns how many rows of its memory were replaced in quick succession, and since when, if that is its failing memory.
+    pub(super) fn failing_rows(&self, now: UnixMs) -> Option<(f64, UnixMs)> {
+        self.remapped.and_then(|remapped| remapped.failing(now))
     }
 
     /// Whether its energy counter was higher before.

@@ -41,8 +41,8 @@ pub(super) fn detect_failed_gpus(
         for row in node.device_rows(DeviceClass::Gpu) {
             let mut errors = judge.health.of(*row);
             errors.gone = errors.gone.filter(|_| !all);
-            let fails = errors.remapped.and_then(|remapped| remapped.failing(cluster.now()));
-            if errors.is_working() && errors.remap.is_none() && fails.is_none() {
+            let is_well = errors.remap.is_none() && errors.failing_rows(cluster.now()).is_none();
+            if errors.is_working() && is_well {
                 continue;
             }
             let Some(entity) = gpu_entity(cluster, *row) else { continue };
@@ -84,7 +84,8 @@ impl GpuFailure<'_> {
     fn report_finding(&self, entity: &Entity, outcome: &mut DetectorOutcome) {
         let GpuErrors { gone, xid, memory, remap, .. } = self.errors;
         let times = [gone, memory, xid.map(|(_, at)| at)];
-        let replaced = self.replaced_rows();
+        let replaced = self.errors.failing_rows(self.cluster.now());
+        let rows_replaced = replaced.map(|(rows, _)| rows);
         let working = remap.or(replaced.map(|(_, since)| since));
         let since =
             if self.errors.is_working() { working } else { times.into_iter().flatten().min() };
@@ -128,7 +129,9 @@ impl GpuFailure<'_> {
         ))
         .with_evidence([
             EvidenceRow::RowRemapFailed.to_evidence(remap.map(|_| 1.0), None),
-            EvidenceRow::RowsRemapped.to_evidence(replaced.map(|(rows, _)| rows), Some(LEAST_ROWS)),
+            EvidenceRow::RowsRemapped
+                .to_evidence(rows_replaced, Some(LEAST_ROWS))
+                .with_note("limit: of one course, with at most ten minutes between two"),
         ]);
         if gone.is_none() && memory.is_none() && xid.is_some_and(|(code, _)| is_consequence(code)) {
             // The GPU whose NVLink failed may be on a node that is read later.
@@ -145,11 +148,6 @@ impl GpuFailure<'_> {
         outcome.findings.push(finding);
     }
 
-    /// Returns the rows of its memory that were replaced in quick succession, and since when.
-    fn replaced_rows(&self) -> Option<(f64, UnixMs)> {
-        self.errors.remapped.and_then(|remapped| remapped.failing(self.cluster.now()))
-    }
-
     fn render_summary(&self, entity: &Entity, since: UnixMs) -> String {
         let failure = self.errors.xid.map(|(code, _)| describe_xid(code));
         let symptom = match (self.errors.gone.is_some(), failure) {
@@ -159,7 +157,7 @@ impl GpuFailure<'_> {
             (false, None) if self.errors.memory.is_some() => {
                 "has uncorrectable ECC errors".to_owned()
             }
-            (false, None) => match self.replaced_rows() {
+            (false, None) => match self.errors.failing_rows(self.cluster.now()) {
                 Some((rows, _)) if self.errors.remap.is_none() => {
                     format!("works, but {rows:.0} rows of its memory were remapped")
                 }

@@ -62,20 +62,28 @@ fn lasting_pause(judge: &JudgeState, cluster: &Cluster) -> Option<PendingFinding
         before.unwrap_or_default(),
     );
     let next = "Check whether the job writes a checkpoint, and the file system that it is written to: its servers, its network, and its other clients.";
-    let note = usual.map_or(String::new(), |(shortest, _)| {
+    let note = usual.map_or("limit: no other pause is known".to_owned(), |(shortest, _)| {
         format!("limit: from the shortest, {shortest:.0} s")
     });
-    let mut found =
-        PendingFinding::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), 1, true)
-            .with_members([group.group_key()])
+    let cost = group.gpus.len() as f64;
+    Some(
+        pause_finding(cluster, group, cost)
             .with_slowed_jobs(std::iter::once(group.group_key()))
-            .with_cost(group.gpus.len() as f64, group.list_victims(cluster, None))
             .with_summary(summary, next.to_owned())
             .with_evidence([EvidenceRow::PauseSeconds
                 .to_evidence(Some(seconds), Some(least))
-                .with_note(note)]);
+                .with_note(note)]),
+    )
+}
+
+/// Returns a finding about the storage that a job waits for in its pauses: a warning at most.
+fn pause_finding(cluster: &Cluster, group: &JobGroup, cost: f64) -> PendingFinding {
+    let storage = Entity::new(EntityKind::Storage);
+    let mut found = PendingFinding::of(FindingKind::StorageSlow, storage, 1, true)
+        .with_members([group.group_key()])
+        .with_cost(cost, group.list_victims(cluster, None));
     found.cap_severity();
-    Some(found)
+    found
 }
 
 /// Whether most hosts of a job wait for IO, and its processes still hold most of its GPUs: a job that has ended may have
@@ -110,17 +118,13 @@ fn grown_pauses(judge: &JudgeState, cluster: &Cluster) -> Option<PendingFinding>
     );
     let next = "Check how large the checkpoints of the job have become, and how fast the file system is that they are written to; write them less often, or asynchronously.";
     let limit = growth.least_seconds();
-    let storage = Entity::new(EntityKind::Storage);
-    let mut found = PendingFinding::of(FindingKind::StorageSlow, storage, 1, true)
-        .with_members([group.group_key()])
-        .with_cost(share * group.gpus.len() as f64, group.list_victims(cluster, None))
-        .with_summary(summary, next.to_owned())
-        .with_evidence([
+    let cost = share * group.gpus.len() as f64;
+    Some(
+        pause_finding(cluster, group, cost).with_summary(summary, next.to_owned()).with_evidence([
             EvidenceRow::PauseSeconds
                 .to_evidence(Some(last), Some(limit))
                 .with_note(format!("limit: from the shortest, {shortest:.0} s")),
             EvidenceRow::PauseShare.to_evidence(Some(share), Some(judge.limits.unexplained_ratio)),
-        ]);
-    found.cap_severity();
-    Some(found)
+        ]),
+    )
 }

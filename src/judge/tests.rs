@@ -23,6 +23,7 @@ mod link_rate_tests;
 mod loss_attribution_tests;
 mod probe_evidence_tests;
 mod quiet_congestion_tests;
+mod rack_tests;
 mod rare_error_tests;
 mod restart_tests;
 mod shared_cause_tests;

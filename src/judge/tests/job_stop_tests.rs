@@ -114,6 +114,9 @@ fn job_that_stands_still_for_far_longer_than_before_while_its_hosts_wait_for_io_
         found.summary.contains("while its hosts wait for IO; its shortest pause took"),
         "{found:?}"
     );
+    job.fixture.restart_judge(20);
+    job.run(90, pause);
+    assert!(job.finding("storage_slow").is_some(), "a restart of the aggregator is no end of it");
     job.run(90, WORKS);
     assert!(job.finding("storage_slow").is_none());
     // Without IO it is no checkpoint.

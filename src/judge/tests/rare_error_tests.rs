@@ -142,3 +142,24 @@ fn gpu_whose_row_could_not_be_remapped_is_told_and_explains_nothing() {
     fixture.run(150, page(0.0));
     assert_eq!(fixture.judge.open_findings().len(), 0);
 }
+
+#[test]
+fn gpu_that_remaps_rows_one_after_the_other_is_a_warning_over_a_restart() {
+    let page = |second: i64, node: usize| {
+        let mut page = page_of_errors(second, node, |_| 0.0, |_| 0.0);
+        let rows = if node == 2 { (second - 60).clamp(0, 60) / 5 } else { 3 };
+        let device = page.ensure_device(Device::new_gpu(5));
+        page.push(device, gpu_health::REMAPPED_CORRECTED, rows as f64);
+        page
+    };
+    let addresses = ["10.0.0.0:9770", "10.0.0.1:9770", "10.0.0.2:9770"];
+    let targets: Vec<(&str, Dialect)> =
+        addresses.into_iter().map(|address| (address, Dialect::Gaunt)).collect();
+    let mut fixture = TargetFixture::new(&targets);
+    fixture.run(180, page);
+    let found = fixture.judge.open_findings();
+    let [found] = found[..] else { panic!("{found:?}") };
+    assert_eq!((found.id.as_str(), found.severity), ("gpu_failed/gpu002/5", Severity::Warning));
+    assert!(found.summary.contains("rows of its memory were remapped"), "{}", found.summary);
+    assert_eq!(fixture.restart_judge(20).run(60, page).open_ids(), ["gpu_failed/gpu002/5"]);
+}
