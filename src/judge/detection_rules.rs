@@ -12,7 +12,7 @@ use super::{
 const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::DataStarved,
-        "GPUs of a node are active below their baseline while their host shows IO or CPU pressure above its baseline, or while the other GPUs of the job busy-wait for them. Where the kernel reports no PSI, IO pressure is the time for which CPUs idle meanwhile (iowait), if that is far above its baseline. A host that mostly writes is a warning only once a checkpoint would be over. It is about the job where most of its hosts wait for CPUs together.",
+        "GPUs of a node are active below their baseline while their host shows IO or CPU pressure above its baseline, or while the other GPUs of the job busy-wait for them. Where the kernel reports no PSI, IO pressure is the time for which CPUs idle meanwhile (iowait), if that is far above its baseline. A host that mostly writes is a warning only once a checkpoint would be over. Where most hosts of a job wait for CPUs together, the finding is about the job.",
         &[
             "hungry_ratio",
             "pressure_times",

@@ -15,7 +15,7 @@ use super::{
     inferred_leaf::CongestionGroup,
     link_averages::{LinkAverages, current_value},
     loaded_ports::{LoadedPort, collect_loaded_ports, is_any_port_congested},
-    pending_finding::{MAX_VICTIMS, PendingFinding, format_count},
+    pending_finding::{MAX_VICTIMS, PendingFinding, format_count, format_nodes},
     robust_stats::median,
     sample_interval::SampleInterval,
 };
@@ -151,16 +151,9 @@ fn unnamed_leaf_finding(
         .with_evidence([times])
 }
 
-/// The maximum of nodes that a sentence lists.
-const MOST_NAMED: usize = 4;
-
 /// Renders the names of the nodes of ports: `gpu001, gpu002 and others`.
 fn render_nodes(cluster: &Cluster, ports: &[&LoadedPort<'_>]) -> String {
-    let nodes: BTreeSet<NodeId> = ports.iter().map(|port| port.node).collect();
-    let names = nodes.iter().filter_map(|id| Some(cluster.node_by_id(*id)?.name.as_str()));
-    let names: Vec<&str> = names.take(MOST_NAMED).collect();
-    let more = if nodes.len() > names.len() { " and others" } else { "" };
-    format!("{}{more}", names.join(", "))
+    format_nodes(cluster, &ports.iter().map(|port| port.node).collect())
 }
 
 fn render_ordinal(number: u32) -> String {
@@ -336,19 +329,15 @@ fn several_rails_finding(
     let entity = Entity { leaf: Some(name), ..Entity::new(EntityKind::Leaf) };
     let bad: Vec<&LoadedPort<'_>> =
         of_rails.iter().flat_map(|of_rail| of_rail.congested_ports()).collect();
-    let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
-    let names = nodes.iter().filter_map(|id| Some(cluster.node_by_id(*id)?.name.as_str()));
-    let names: Vec<&str> = names.take(MOST_NAMED).collect();
-    let more = if nodes.len() > names.len() { " and others" } else { "" };
     let rails = format_count(of_rails.len(), "rail");
     let members: usize = of_rails.iter().map(|of_rail| of_rail.members.len()).sum();
     let least = judge.limits.members_bad_ratio * members as f64;
     let of = (least, format!("share of {members} on {rails}"));
     congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, of).with_summary(
         format!(
-            "{} on {rails} are congested at the same time, those of {}{more}: they share a leaf switch or the links above it (no topology configured).",
+            "{} on {rails} are congested at the same time, those of {}: they share a leaf switch or the links above it (no topology configured).",
             format_count(bad.len(), "port"),
-            names.join(", "),
+            render_nodes(cluster, &bad),
         ),
         "Check the switches that these nodes connect to; add a topology file under [topology]."
             .to_owned(),

@@ -1,5 +1,7 @@
 //! Job survey: what is looked at on the GPUs, hosts and ports of a slower job, and whether it is usual.
 
+use std::collections::BTreeSet;
+
 use gaunt_schema::{DeviceClass, EvidenceItem};
 
 use super::{
@@ -7,6 +9,7 @@ use super::{
     host_averages::{BaselineComparison, HostAverages},
     job_group::JobGroup,
     link_averages::{LinkAverages, current_value},
+    pending_finding::format_nodes,
     ranks_on_node::rows_in_group,
     robust_stats::median,
 };
@@ -145,7 +148,7 @@ impl JobSurvey {
             known.iter().max_by(|(_, a, of_a), (_, b, of_b)| (a / of_a).total_cmp(&(b / of_b)));
         let Some((_, value, limit)) = worst else { return };
         let unusual = known.iter().filter(|(_, value, limit)| value >= limit).map(|(id, ..)| *id);
-        let place = render_place(cluster, &unusual.collect::<Vec<_>>(), known.len());
+        let place = render_place(cluster, &unusual.collect(), known.len());
         let note = if *limit > least { "limit: pressure_times its baseline" } else { "" };
         let evidence = row.to_evidence(Some(*value), Some(*limit)).ruling_out().with_note(note);
         self.signals.push(SurveyedSignal { subject, evidence, is_usual: value < limit, place });
@@ -179,14 +182,11 @@ impl JobSurvey {
 }
 
 /// Names the nodes where a value is unusual, of so many: ` on gpu003`. It is empty if that is all of them.
-fn render_place(cluster: &Cluster, unusual: &[NodeId], of: usize) -> String {
-    let name = |id: &NodeId| Some(cluster.node_by_id(*id)?.name.to_string());
-    match unusual {
-        all if all.len() == of => String::new(),
-        few if few.len() <= MOST_NAMED => {
-            format!(" on {}", few.iter().filter_map(name).collect::<Vec<_>>().join(" and "))
-        }
-        many => format!(" on {} of {of} nodes", many.len()),
+fn render_place(cluster: &Cluster, unusual: &BTreeSet<NodeId>, of: usize) -> String {
+    match unusual.len() {
+        all if all == of => String::new(),
+        few if few <= MOST_NAMED => format!(" on {}", format_nodes(cluster, unusual)),
+        many => format!(" on {many} of {of} nodes"),
     }
 }
 

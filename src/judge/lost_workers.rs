@@ -1,20 +1,17 @@
 //! Lost workers: GPUs that a job holds and on which its process has ended, while those beside them work on. A replica or a
 //! rank has crashed, and nothing has started it again.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use gaunt_cluster::{Cluster, NodeId};
+use gaunt_cluster::Cluster;
 use gaunt_schema::{Finding, FindingKind};
 
 use super::{
     EvidenceRow, JudgeState, gpu_signals,
     job_group::JobGroup,
-    pending_finding::{PendingFinding, format_count},
+    pending_finding::{PendingFinding, format_count, format_nodes},
     ranks_on_node::rows_in_group,
 };
-
-/// The most nodes that a summary lists.
-const MOST_LISTED: usize = 3;
 
 /// Returns a finding about the GPUs of a job that its processes have left, where others on the same node still hold theirs:
 /// a job that ends, or gives a node back, leaves all of that node.
@@ -28,7 +25,7 @@ pub(super) fn detect_lost_workers(
     // A restart of the aggregator forgets who has worked.
     let id = Finding::build_id(FindingKind::IdleAllocated, &group.to_entity());
     let is_told = judge.tracker.open_one(&id).is_some();
-    let mut lost: BTreeMap<NodeId, usize> = BTreeMap::new();
+    let (mut nodes, mut count) = (BTreeSet::new(), 0);
     for id in &group.nodes {
         let Some(node) = cluster.node_by_id(*id) else { continue };
         let rows = rows_in_group(judge, cluster, node, group);
@@ -39,17 +36,12 @@ pub(super) fn detect_lost_workers(
         let left = rows.iter().filter(is_left).count();
         let is_held = |row: &u32| gpu_signals::is_held(cluster, *row, limits) == Some(true);
         if left > 0 && rows.iter().any(is_held) {
-            lost.insert(*id, left);
+            nodes.insert(*id);
+            count += left;
         }
     }
-    let count: usize = lost.values().sum();
     if count == 0 {
         return None;
-    }
-    let names = lost.keys().filter_map(|id| Some(cluster.node_by_id(*id)?.name.to_string()));
-    let mut names: Vec<String> = names.take(MOST_LISTED).collect();
-    if lost.len() > MOST_LISTED {
-        names.push(format!("{} more", format_count(lost.len() - MOST_LISTED, "node")));
     }
     let (verb, them) = if count == 1 { ("has", "it") } else { ("have", "them") };
     Some(
@@ -62,7 +54,7 @@ pub(super) fn detect_lost_workers(
                 format!(
                     "{} of job {job} on {} {verb} no process any more, and the job still holds {them}.",
                     format_count(count, "GPU"),
-                    names.join(", "),
+                    format_nodes(cluster, &nodes),
                 ),
                 "Check the log of the worker that ended, and start it again or end the job."
                     .to_owned(),

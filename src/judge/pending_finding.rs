@@ -1,6 +1,9 @@
 //! A suspected fault as a detector creates it, with the values behind it.
 
 pub(super) use gaunt_schema::time::format_time_of_day;
+use std::collections::BTreeSet;
+
+use gaunt_cluster::{Cluster, NodeId};
 use gaunt_schema::{Entity, EvidenceItem, Finding, FindingKind, SanitizedText, Severity};
 
 use super::{Thresholds, sample_interval::SampleInterval};
@@ -219,6 +222,17 @@ pub(super) fn rests_on_work(kind: FindingKind) -> bool {
 /// Formats a share as a percentage: `31 %`.
 pub(super) fn format_percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
+}
+
+/// The most nodes that a sentence names.
+const MOST_NAMED: usize = 4;
+
+/// Formats the names of nodes: `gpu001, gpu002 and others`.
+pub(super) fn format_nodes(cluster: &Cluster, nodes: &BTreeSet<NodeId>) -> String {
+    let names = nodes.iter().filter_map(|id| Some(cluster.node_by_id(*id)?.name.as_str()));
+    let names: Vec<&str> = names.take(MOST_NAMED).collect();
+    let more = if nodes.len() > names.len() { " and others" } else { "" };
+    format!("{}{more}", names.join(", "))
 }
 
 /// Formats a count with its noun: `1 GPU`, `8 GPUs`.

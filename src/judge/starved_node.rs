@@ -240,10 +240,8 @@ impl<'a> StarvedNode<'a> {
         // A host whose tasks clearly wait for CPUs, while its GPUs idle half of the time that the others are busy, needs
         // no comparison with chance: a job that stops again and again gives no rounds to know that from.
         let is_plain = pressed
-            && self.host.evidence.is_likely(PressureSource::Cpu)
-            && self.others.is_some_and(|others| {
-                others >= limits.utilization_spinning_ratio && self.utilization * 2.0 <= others
-            });
+            && is_waited_for(&self.host, self.others, limits)
+            && self.others.is_some_and(|others| self.utilization * 2.0 <= others);
         let is_idler = idlers.count() * 2 > self.low.len() || self.outlying.is_some() || is_plain;
         let alone = self.is_below_others(judge) && (!is_known || is_idler);
         let is_slowed =
