@@ -44,8 +44,9 @@ impl LossCauses {
 
     /// Iterates the causes of a GPU's loss with the ten-thousandths of its time that each has. Their sum is exact.
     pub fn attributed_parts(&self, gpu: GpuLoss) -> impl Iterator<Item = (AttributedCause, u16)> {
+        // Without parts the number of its cause means nothing, and there is nothing to split.
         let code = gpu.cause_code();
-        let split = self.split(code);
+        let split = if gpu.lost_parts() > 0 { self.split(code) } else { &[] };
         let single = (gpu.lost_parts() > 0 && split.is_empty())
             .then(|| (AttributedCause::from_code(code), gpu.lost_parts()));
         let mut left = gpu.lost_parts();
@@ -418,5 +419,6 @@ mod tests {
         let parts: Vec<u16> = parts_of(&causes, code, 10_000).iter().map(|of| of.1).collect();
         assert_eq!(parts, [3334, 3333, 3333]);
         assert_eq!(parts_of(&causes, code, 1).iter().map(|of| of.1).sum::<u16>(), 1);
+        assert_eq!(parts_of(&causes, code, 0), [], "without parts the number means nothing");
     }
 }
