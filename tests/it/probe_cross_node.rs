@@ -74,6 +74,13 @@ impl CrossNodeSetup {
         command
     }
 
+    /// The same for one that does not wait for ever where its partner fails.
+    fn paired_command(&self, probe: &ProbeFixture, node: &str) -> Command {
+        let mut command = self.cross_node_command(probe, node);
+        command.args(["--patience", "60s"]);
+        command
+    }
+
     fn fetch_matrix(&self) -> Value {
         let (status, body) = get(&self.address, "/api/gaunt/v1/probe").unwrap();
         assert_eq!(status, 200, "{body}");
@@ -135,12 +142,11 @@ fn nodes_are_paired_measured_and_rejected_and_each_failure_is_named() {
 fn check_bandwidth_of_both_sides(setup: &CrossNodeSetup, nodes: &[String]) {
     let cuda = "remote_gigabytes_per_second = 40.0\nlatency_microseconds = 0.0";
     let probes = [ProbeFixture::with_gpus(8, "", cuda), ProbeFixture::with_gpus(8, "", cuda)];
-    let commands =
-        probes.iter().zip(nodes).map(|(probe, node)| setup.cross_node_command(probe, node));
+    let commands = probes.iter().zip(nodes).map(|(probe, node)| setup.paired_command(probe, node));
     let outputs = run_at_once(commands.collect());
     for (output, (node, peer)) in outputs.iter().zip([(0, 1), (1, 0)]) {
+        assert_eq!(output.status.code(), Some(0), "{outputs:?} of {}", setup.fetch_matrix());
         let result = parse_cross_node(output);
-        assert_eq!(output.status.code(), Some(0), "{result}");
         assert_eq!(
             (&result["tool"], &result["peer"]),
             (&"nccl".into(), &nodes[peer].as_str().into())
@@ -168,11 +174,10 @@ fn check_failing_side(
     let small = "memory_bytes = 100000";
     let probes = [ProbeFixture::with_gpus(8, "", ""), ProbeFixture::with_gpus(8, "", small)];
     let [mut first, mut second] =
-        [0, 1].map(|index| setup.cross_node_command(&probes[index], &nodes[index]));
+        [0, 1].map(|index| setup.paired_command(&probes[index], &nodes[index]));
     // The failing side starts first: the other one creates the key, and waits this long for it. The first polls each
     // second for a partner; it must do so before the other one gives up.
-    first.args(["--setup", "10s", "--patience", "60s"]);
-    second.args(["--patience", "60s"]);
+    first.args(["--setup", "10s"]);
     let second = thread::spawn(move || second.run_to_end());
     wait_for("it is free", || (setup.fetch_matrix()["free"] == 1).then_some(()));
     let first = thread::spawn(move || (first.run_to_end(), probes));
@@ -205,6 +210,8 @@ fn check_perftest_without_nccl(setup: &CrossNodeSetup, nodes: &[String]) {
             "1",
             "--nccl-library",
             "/nowhere/libnccl.so.2",
+            "--patience",
+            "60s",
         ]);
         command.arg("--nvml-library").arg(fake_driver()).arg("--node").arg(node);
         command.arg("--perftest").arg(perftest).args(["--host", "127.0.0.1"]);
@@ -281,5 +288,6 @@ fn check_rejected_nodes(setup: &CrossNodeSetup, node: &str) {
     assert_eq!(output.status.code(), Some(3), "a GPU in use is not offered");
     let output = setup.cross_node_command(&probe, node).args(["--patience", "1ms"]).run_to_end();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("no other node was free within --patience"), "{stderr}");
+    let is_said = stderr.contains("no other node was free within --patience");
+    assert!(is_said, "{output:?} of {}", setup.fetch_matrix());
 }
