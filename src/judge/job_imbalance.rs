@@ -48,11 +48,15 @@ impl UnevenGroup<'_> {
     fn add_finding(&self, causes: &SlowdownCauses, outcome: &mut DetectorOutcome) {
         let cause = causes.cause_of(self.group);
         let profile = SlowdownProfile::of(self.judge, self.cluster, self.group);
-        // Before the pace of a job is known, whatever it is at its first samples looks like one.
-        let is_known = self.judge.gangs.of(self.group).is_learned();
-        let imbalance =
-            if cause.is_seen || !is_known { None } else { self.detect_imbalance(&profile) };
         let is_open = |id: &String| self.judge.tracker.open_one(id).is_some();
+        // Before the pace of a job is known, whatever it is at its first samples looks like one; and by chance some node
+        // works more than the others at any time.
+        let evidence = self.judge.gangs.of(self.group);
+        let is_shown = evidence.is_learned()
+            && (evidence.is_slower(self.group, &self.judge.limits)
+                || self.imbalance_ids().iter().any(is_open));
+        let imbalance =
+            if cause.is_seen || !is_shown { None } else { self.detect_imbalance(&profile) };
         // Nodes that work more than the others may be an overloaded stage as well as stragglers: a large loss is told.
         let loses_much = self.slowed >= self.judge.limits.unexplained_ratio;
         let [stage, skew] = self.imbalance_ids();
