@@ -148,8 +148,11 @@ impl<'a> FleetLinkRates<'a> {
             let rates = peers()
                 .filter_map(|(rates, nodes)| Some((*rates.active.get(low_count - 1)?, nodes)));
             let instead = weighted_median(rates).filter(|instead| *instead > rate)?;
-            let too_many = low_count.checked_sub(usual_count).filter(|excess| *excess > 0)?;
-            Some(SurplusRate { rate, too_many, instead })
+            // One that is active beside as many faster ports as the peers have is no slow one: the peers do not use theirs.
+            let fast_counts = peers().map(|(rates, nodes)| (rates.fast_count(instead), nodes));
+            let missing = weighted_median(fast_counts)?.checked_sub(own_rates.fast_count(instead));
+            let too_many = low_count.checked_sub(usual_count)?.min(missing?);
+            (too_many > 0).then_some(SurplusRate { rate, too_many, instead })
         };
         let surplus: Vec<Option<SurplusRate>> = levels.into_iter().map(above).collect();
         let with_rate_instead = |(at, level): (usize, &Option<SurplusRate>)| {
@@ -202,6 +205,11 @@ impl NodeLinkRates {
     /// The number of ports with this rate or a lower one.
     fn low_count(&self, rate: f64) -> usize {
         self.active.partition_point(|other| *other <= rate)
+    }
+
+    /// The number of ports with this rate or a higher one.
+    fn fast_count(&self, rate: f64) -> usize {
+        self.active.len() - self.active.partition_point(|other| *other < rate)
     }
 }
 

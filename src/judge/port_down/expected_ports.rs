@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use gaunt_schema::{DeviceClass, MetricId, SanitizedText, catalogue::port};
 
-use super::{DISABLED, JudgeState, LINK_UP, is_port_active};
+use super::{super::sample_interval::NEARLY_ALL, DISABLED, JudgeState, LINK_UP, is_port_active};
 use gaunt_cluster::{Cluster, DeviceEntry, Node, NodeId};
 
 /// Logical states of an InfiniBand port whose link is up and that the subnet manager has not made active: initialising
@@ -147,8 +147,10 @@ impl PortSurroundings {
             // No other node has this port: one that is disabled and never was up may be so on purpose.
             return siblings_say && (self.fell || !self.disabled);
         }
-        // A port that most nodes do not use is unused by design.
-        if others_active * 2 <= others {
+        // A port that several other nodes do not use either is unused by design; one whose link is up is not, unless
+        // most nodes do not use it.
+        let least = if self.initialising { 0.5 } else { NEARLY_ALL };
+        if others_active * 2 <= others || (others_active as f64) < others as f64 * least {
             return false;
         }
         let others_say = others as f64 >= enough;
@@ -212,13 +214,17 @@ mod tests {
     }
 
     #[test]
-    fn port_that_most_nodes_do_not_use_is_unused_by_design() {
-        for others in [(0, 1), (0, 7), (3, 7), (1, 2)] {
+    fn port_that_several_nodes_do_not_use_is_unused_by_design() {
+        for others in [(0, 1), (0, 7), (3, 7), (1, 2), (4, 7), (2, 3)] {
             let unused = PortSurroundings { others, ..DOWN };
             assert!(!unused.expects_active(2.0), "{others:?}");
             assert!(!PortSurroundings { fell: true, disabled: true, ..unused }.expects_active(2.0));
         }
-        assert!(PortSurroundings { others: (4, 7), ..DOWN }.expects_active(2.0));
+        for others in [(1, 1), (3, 3), (6, 7), (12, 15)] {
+            assert!(PortSurroundings { others, ..DOWN }.expects_active(1.0), "{others:?}");
+        }
+        let waits = PortSurroundings { others: (4, 7), initialising: true, ..DOWN };
+        assert!(waits.expects_active(2.0), "its link is up");
     }
 
     #[test]

@@ -8,6 +8,11 @@ const GBIT: f64 = 1e9 / 8.0;
 
 /// A page with ports of these names and rates in Gbit/s.
 fn page_of_ports(second: i64, node: usize, ports: &[(String, f64)]) -> Report {
+    page_with_unused(second, node, ports, "")
+}
+
+/// The same; the port of this name is down.
+fn page_with_unused(second: i64, node: usize, ports: &[(String, f64)], unused: &str) -> Report {
     let mut report = Report {
         node: Some(format!("gpu{node:03}").as_str().into()),
         node_time: Some(gaunt_schema::UnixMs(second * 1_000)),
@@ -15,8 +20,9 @@ fn page_of_ports(second: i64, node: usize, ports: &[(String, f64)]) -> Report {
     };
     for (name, gbit) in ports {
         let device = report.ensure_device(Device::new_port(name, "1"));
-        report.push(device, port::STATE, 4.0);
-        report.push(device, port::PHYSICAL_STATE, 5.0);
+        let (state, physical) = if name == unused { (1.0, 2.0) } else { (4.0, 5.0) };
+        report.push(device, port::STATE, state);
+        report.push(device, port::PHYSICAL_STATE, physical);
         report.push(device, port::RATE, gbit * GBIT);
         report.push(device, port::RECEIVE_BYTES, second as f64 * 1e9);
     }
@@ -43,6 +49,15 @@ fn ports_with_storage(node: usize, rate: f64, storage: f64) -> Vec<(String, f64)
 }
 
 fn found_after(seconds: i64, nodes: usize, page: impl Fn(i64, usize) -> Report) -> Vec<String> {
+    found_of_kinds(&[FindingKind::PortRateLow], seconds, nodes, page)
+}
+
+fn found_of_kinds(
+    kinds: &[FindingKind],
+    seconds: i64,
+    nodes: usize,
+    page: impl Fn(i64, usize) -> Report,
+) -> Vec<String> {
     let addresses: Vec<String> = (0..nodes).map(|node| format!("10.0.0.{node}:9770")).collect();
     let targets: Vec<(&str, Dialect)> =
         addresses.iter().map(|address| (address.as_str(), Dialect::Gaunt)).collect();
@@ -50,7 +65,7 @@ fn found_after(seconds: i64, nodes: usize, page: impl Fn(i64, usize) -> Report) 
     fixture.run(seconds, page);
     let findings = fixture.judge.open_findings().into_iter();
     findings
-        .filter(|finding| finding.kind == FindingKind::PortRateLow)
+        .filter(|finding| kinds.contains(&finding.kind))
         .map(|finding| finding.id.clone())
         .collect()
 }
@@ -61,6 +76,20 @@ fn adapter_that_is_slower_on_every_node_is_the_design_whatever_its_name() {
         page_of_ports(second, node, &ports_with_storage(node, 400.0, 100.0))
     });
     assert_eq!(found, [""; 0]);
+}
+
+#[test]
+fn slow_port_that_only_some_nodes_use_is_no_fault_of_either() {
+    // 25 Gbit/s for management, without a cable on three and on five of eight nodes.
+    for unused_on in [3, 5] {
+        let kinds = [FindingKind::PortRateLow, FindingKind::PortDown];
+        let found = found_of_kinds(&kinds, 60, 8, |second, node| {
+            let ports = [("mlx5_0", 200.0), ("mlx5_1", 100.0), ("mlx5_2", 25.0)];
+            let ports = ports.map(|(name, rate)| (name.to_owned(), rate));
+            page_with_unused(second, node, &ports, if node < unused_on { "mlx5_2" } else { "" })
+        });
+        assert_eq!(found, [""; 0], "without a cable on {unused_on}");
+    }
 }
 
 #[test]
