@@ -2,16 +2,12 @@
 //!
 //! It only opens files, the driver's library and one listening socket; it calls no driver function, which could hang.
 
-use std::{
-    fmt::Write as _,
-    io,
-    net::{SocketAddr, TcpListener},
-    path::Path,
-};
+use std::{fmt::Write as _, net::SocketAddr, path::Path};
 
 use crate::{ReadingSource, SamplerOptions, web_access::WebAccess};
 
 mod host_checks;
+mod listen_check;
 mod node_check;
 mod nvidia_checks;
 
@@ -25,7 +21,7 @@ pub fn run_checks(options: &SamplerOptions, listen: SocketAddr) -> Vec<NodeCheck
 /// The same, with the device nodes of another folder.
 fn run_checks_at(options: &SamplerOptions, listen: SocketAddr, dev_root: &Path) -> Vec<NodeCheck> {
     let has_nvidia = nvidia_checks::has_nvidia_gpu(&options.sys_root);
-    let mut checks = vec![check_listen(listen)];
+    let mut checks = vec![listen_check::check_listen(listen, &options.proc_root)];
     if !options.is_enabled(ReadingSource::Nvml) {
         checks.push(NodeCheck::unused("driver", "the settings disable nvml"));
     } else if has_nvidia {
@@ -85,30 +81,6 @@ pub fn check_web_config(path: Option<&Path>) -> NodeCheck {
             name,
             &error.to_string(),
             "run it as the user of the service; `gaunt certs` makes certificates, see README, Secure",
-        ),
-    }
-}
-
-/// Checks that the address can be listened on.
-fn check_listen(listen: SocketAddr) -> NodeCheck {
-    let name = "listen address";
-    match TcpListener::bind(listen) {
-        Ok(_) => NodeCheck::ok(name, &format!("{listen} is free")),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => NodeCheck::missing(
-            name,
-            &format!("{listen} is in use"),
-            "if gaunt-node runs here, all is well; else see the owner with `ss -ltnp`, and set --listen to \
-             another port",
-        ),
-        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => NodeCheck::missing(
-            name,
-            &format!("{listen} is no address of this node"),
-            "set listen to an address that `ip address` shows, or to 0.0.0.0:9770",
-        ),
-        Err(error) => NodeCheck::missing(
-            name,
-            &format!("cannot listen on {listen}: {error}"),
-            "set listen to a port above 1023",
         ),
     }
 }

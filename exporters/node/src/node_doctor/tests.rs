@@ -1,6 +1,12 @@
 //! Broken set-ups of a node: each is named, with its next step.
 
-use std::{fs, os::unix::net::UnixListener, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::{fs::symlink, net::UnixListener},
+    path::PathBuf,
+    time::Duration,
+};
 
 use tempfile::TempDir;
 
@@ -165,4 +171,55 @@ fn node_without_gpus_rdma_and_kubelet_misses_nothing() {
     let checks = node.run();
     assert_eq!(count_missing(&checks), 0, "{}", render_page(&checks));
     assert!(checks.iter().any(|check| check.state == NodeCheckState::Unused));
+}
+
+/// A node whose address a process with this name and user listens on, as its `/proc` shows it.
+fn used_by(name: &str, user: u32, has_files: bool) -> (FakeNode, TcpListener) {
+    let mut node = FakeNode::new();
+    let owner = TcpListener::bind(node.listen).unwrap();
+    node.listen = owner.local_addr().unwrap();
+    let port = node.listen.port();
+    let write = |path: &str, text: String| {
+        let path = node.path("proc").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let line = |port, state, user, inode| {
+        format!(
+            "   0: 0100007F:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 {user} 0 {inode} 1\n"
+        )
+    };
+    let others = line(port ^ 1, "0A", 64_970, 2) + &line(port, "01", 64_970, 3);
+    write(
+        "net/tcp",
+        "  sl  local_address\n".to_owned() + &others + &line(port, "0A", 64_970, 4_711),
+    );
+    write("42/comm", format!("{name}\n"));
+    write("42/status", format!("Name:\t{name}\nUid:\t0\t{user}\t0\t0\n"));
+    if has_files {
+        fs::create_dir(node.path("proc/42/fd")).unwrap();
+        symlink("socket:[2]", node.path("proc/42/fd/3")).unwrap();
+        symlink("socket:[4711]", node.path("proc/42/fd/4")).unwrap();
+    }
+    (node, owner)
+}
+
+#[test]
+fn address_of_the_running_service_is_no_fault() {
+    // With permission to see the files of the process, and without.
+    for (user, has_files) in [(0, true), (64_970, false)] {
+        let (node, _owner) = used_by("gaunt-node", user, has_files);
+        let checks = node.run();
+        assert_eq!(count_missing(&checks), 0, "{}", render_page(&checks));
+        let summary = checks[0].summary.as_str();
+        assert!(summary.ends_with(" is in use by gaunt-node itself, process 42"), "{summary}");
+    }
+    // Another program, and a gaunt-node that has another address.
+    for (name, user, has_files) in [("nginx", 64_970, true), ("gaunt-node", 1, false)] {
+        let (node, _owner) = used_by(name, user, has_files);
+        assert!(node.run_broken().summary.as_str().ends_with("is in use by another program"));
+    }
+    let (node, _owner) = used_by("gaunt-node", 64_970, true);
+    node.remove("proc/42/fd/4");
+    assert!(node.run_broken().next.as_str().contains("ss -ltnp"));
 }
