@@ -128,7 +128,7 @@ impl View<'_> {
         let checks = [
             Some(self.check_targets()),
             count_nodes(with_gpus(), |it| it.has_host).into_check(K::HostMetrics),
-            check_gpu_metrics(nodes),
+            check_gpu_metrics(nodes).filter(|_| !self.awaits_first_page()),
             check_joined_nodes(cluster, nodes).into_check(K::JoinedNodes),
             count_nodes(with_gpus().filter(|it| it.has_host), |it| it.has_pressure(cluster))
                 .into_check(K::PressureMetrics),
@@ -142,19 +142,35 @@ impl View<'_> {
         checks.into_iter().flatten().chain(self.installation_checks(nodes)).collect()
     }
 
+    /// Whether there are targets, and none was tried yet: nothing is known of the fleet.
+    fn awaits_first_page(&self) -> bool {
+        let targets = self.cluster.tracked_targets();
+        let is_pending = |target| self.standing(target) == TargetHealth::Pending;
+        !targets.is_empty() && targets.iter().all(is_pending)
+    }
+
     /// Targets that are read; without any target there is nothing else to check.
     fn check_targets(&self) -> CoverageCheck {
-        let (mut counted, mut problem) = (KnownCount::default(), None);
+        let (mut counted, mut problem, mut untried) = (KnownCount::default(), None, 0_u32);
         for target in self.cluster.tracked_targets() {
+            let health = self.standing(target);
+            // Neither read nor missing.
+            if health == TargetHealth::Pending {
+                untried += 1;
+                continue;
+            }
             // A page of which nothing is taken, and no node: another program's, or that of an aggregator.
             let is_useless = target.flag.is_some() && target.node.is_none();
-            let is_read = self.standing(target) == TargetHealth::Live && !is_useless;
+            let is_read = health == TargetHealth::Live && !is_useless;
             counted.count(&target.target.address, is_read);
             if !is_read {
                 problem = problem.or_else(|| target_problem(self.cluster, target));
             }
         }
         let Some(check) = counted.into_check(CoverageKind::Targets) else {
+            if untried > 0 {
+                return note_untried(empty_check(CoverageKind::Targets), untried);
+            }
             return CoverageCheck {
                 state: CoverageState::Missing,
                 summary: SanitizedText::new("no targets: no source lists any"),
@@ -162,6 +178,7 @@ impl View<'_> {
                 ..empty_check(CoverageKind::Targets)
             };
         };
+        let check = if untried > 0 { note_untried(check, untried) } else { check };
         match problem {
             // The reasons of the others are where the text of the kind says.
             Some(first) if check.missing_total > 1 => CoverageCheck {
@@ -301,6 +318,21 @@ fn empty_check(kind: CoverageKind) -> CoverageCheck {
         missing_total: 0,
         origins: Vec::new(),
     }
+}
+
+/// Adds targets that were not tried yet. They are no fault, but without them not all is known.
+fn note_untried(check: CoverageCheck, untried: u32) -> CoverageCheck {
+    let text = coverage_texts::describe_untried(untried);
+    let summary = match check.total {
+        0 => text,
+        _ => format!("{}; {text}", check.summary),
+    };
+    let (summary, total) = (SanitizedText::new(&summary), check.total + untried);
+    if check.state == CoverageState::Missing {
+        return CoverageCheck { summary, total, ..check };
+    }
+    let next = SanitizedText::new(coverage_texts::UNTRIED_NEXT);
+    CoverageCheck { state: CoverageState::Note, summary, total, next, ..check }
 }
 
 /// Nodes with host metrics that have GPUs. A fleet has hosts without GPUs, but not only such.

@@ -18,6 +18,15 @@ pub(super) const VERSIONS_NEXT: &str =
 pub(super) const NO_TARGETS_NEXT: &str =
     "Name targets with --targets, --file-sd or `gather.targets` in the settings.";
 
+/// The next step while targets were not tried.
+pub(super) const UNTRIED_NEXT: &str = "Repeat this after a scrape period.";
+
+/// Returns how many targets were not tried.
+pub(super) fn describe_untried(count: u32) -> String {
+    let verb = if count == 1 { "is" } else { "are" };
+    format!("{} {verb} not tried yet", count_things(count, ("target", "targets"), ""))
+}
+
 /// The next step without any GPU.
 pub(super) const NO_GPUS_NEXT: &str =
     "Add targets that export GPU metrics: dcgm-exporter or gaunt-node.";

@@ -194,3 +194,30 @@ fn nothing_inferred_opens_before_the_stated_delay() {
         assert!(opened > 2, "every {period} s: {delays:?}");
     }
 }
+
+#[test]
+fn targets_that_were_not_tried_are_noted_and_not_missing() {
+    let mut run = EngineTestRun::new("healthy", 4, 1);
+    let coverage_now = |run: &EngineTestRun| match run.engine.answer_question(&Question::Coverage) {
+        Answer::Coverage(coverage) => coverage.as_ref().clone(),
+        other => panic!("no coverage: {other:?}"),
+    };
+    let coverage = coverage_now(&run);
+    let targets = check_of(&coverage, CoverageKind::Targets);
+    assert_eq!((targets.state, targets.known, targets.total), (CoverageState::Note, 0, 4));
+    assert_eq!(targets.summary.as_str(), "4 targets are not tried yet");
+    assert_eq!((targets.missing_total, coverage.missing_checks()), (0, 0), "{coverage:#?}");
+
+    // One of four fails, and two more are named meanwhile.
+    run.step_with(|fleet, node| {
+        let (report, rejected) = (fleet.node_report(node), RejectionCounts::default());
+        let page = ScrapedPage { report, dialect: Dialect::Gaunt, bytes: 0, rejected };
+        if node == 3 { Err(ScrapeFailure::Status(500)) } else { Ok(page) }
+    });
+    run.engine.ingest_delivery(targets_of(6));
+    let coverage = coverage_now(&run);
+    let targets = check_of(&coverage, CoverageKind::Targets);
+    assert_eq!((targets.state, targets.known, targets.total), (CoverageState::Missing, 3, 6));
+    assert_eq!(targets.missing_total, 1, "{targets:?}");
+    assert!(targets.summary.ends_with("; 2 targets are not tried yet"), "{targets:?}");
+}
