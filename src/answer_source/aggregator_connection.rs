@@ -237,10 +237,16 @@ impl AggregatorConnection {
     }
 
     pub(super) fn unreachable_error(&self, error: &reqwest::Error) -> AggregatorError {
-        AggregatorError::Unreachable {
-            address: self.address.clone(),
-            why: innermost_cause(error).into(),
-        }
+        let cause = innermost_cause(error);
+        // A server that speaks TLS answers a plaintext request with a TLS record, or closes the connection.
+        let may_speak_tls = self.base.scheme() == "http"
+            && matches!(cause.as_str(), plain_error::INVALID_HTTP | plain_error::CLOSED_EARLY);
+        let why = if may_speak_tls {
+            format!("{cause}; if it speaks TLS, use https://{}", self.address)
+        } else {
+            cause
+        };
+        AggregatorError::Unreachable { address: self.address.clone(), why: why.into() }
     }
 
     pub(super) fn timeout_error(&self) -> AggregatorError {

@@ -161,6 +161,13 @@ fn aggregator_is_queried_over_tls_with_a_trusted_ca_only() {
     assert_eq!(code, 3, "{printed}");
     assert!(printed.contains("certificate"), "{printed}");
 
+    // Without https, the error has the address with it.
+    let mut command = Command::new(program_path("gaunt"));
+    let output = command.args(["snapshot", "--aggregator", &front, "--ask", "nodes"]).run_to_end();
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{printed}");
+    assert!(printed.contains(&format!("; if it speaks TLS, use https://{front};")), "{printed}");
+
     // A system without CAs trusts no server, and still reads what is not encrypted.
     let (code, printed) = ask("none.pem");
     assert_eq!(code, 3, "{printed}");

@@ -123,6 +123,12 @@ pub fn document(message: &str, format: &str, parses: bool) -> String {
     }
 }
 
+/// The cause of an answer that broke off.
+pub const CLOSED_EARLY: &str = "connection closed before the end of the response";
+
+/// The cause of an answer that is not HTTP.
+pub const INVALID_HTTP: &str = "invalid HTTP response";
+
 /// Why a connection failed: the innermost error of the system, else the kind of failure.
 pub fn network(error: &(dyn Error + 'static)) -> String {
     log(&error);
@@ -153,7 +159,7 @@ pub fn network(error: &(dyn Error + 'static)) -> String {
         "unexpected end of file",
         "early eof",
     ]) {
-        "connection closed before the end of the response"
+        CLOSED_EARLY
     } else if contains_any(&[
         "invalid HTTP",
         "parse",
@@ -163,7 +169,7 @@ pub fn network(error: &(dyn Error + 'static)) -> String {
         "Invalid chunk",
         "invalid content-length",
     ]) {
-        "invalid HTTP response"
+        INVALID_HTTP
     } else {
         "the connection broke"
     };
