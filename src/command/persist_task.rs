@@ -16,8 +16,8 @@ use tokio::{
 };
 
 use gaunt_engine::{
-    BaselineSnapshot, EngineHandle, FindingJournal, FlushRequest, JournalDay, KEPT_DAYS,
-    PersistedState, UsageWindow, day_number,
+    BaselineSnapshot, EngineHandle, FindingJournal, FlushRequest, JournalDay, JournalEntry,
+    KEPT_DAYS, PersistedState, UsageWindow, day_number,
     state_store::{LoadedPart, StatePart, StateStore, StateStoreError},
 };
 
@@ -236,6 +236,8 @@ pub struct PersistWriter {
     minute: Option<i64>,
     /// The days of the journal.
     journal: BTreeMap<i64, Arc<JournalDay>>,
+    /// What is stored of days that the start did not load, as its clock was far from theirs: no more days than have files.
+    unloaded: BTreeMap<i64, JournalDay>,
 }
 
 /// Result of a write: a part that cannot be written does not prevent the others.
@@ -250,7 +252,13 @@ pub struct PersistOutcome {
 impl PersistWriter {
     /// A writer that wrote nothing yet.
     pub fn new(store: StateStore) -> Self {
-        Self { store, baselines: None, minute: None, journal: BTreeMap::new() }
+        Self {
+            store,
+            baselines: None,
+            minute: None,
+            journal: BTreeMap::new(),
+            unloaded: BTreeMap::new(),
+        }
     }
 
     /// Writes what changed; of usage only whole minutes, unless `all_minutes`.
@@ -281,17 +289,38 @@ impl PersistWriter {
             if self.journal.get(&day).is_some_and(|written| Arc::ptr_eq(written, entries)) {
                 continue;
             }
-            self.write_part(StatePart::Journal(day), &entries.entries())?;
+            self.write_day(day, (**entries).clone())?;
             self.journal.insert(day, entries.clone());
         }
         let kept: Vec<i64> = journal.days().map(|(day, _)| day).collect();
         let dropped = self.journal.keys().filter(|day| !kept.contains(day)).copied();
         for day in dropped.collect::<Vec<_>>() {
-            let removed = self.store.remove_part(StatePart::Journal(day));
-            removed.map_err(|error| error.to_string())?;
+            if self.unloaded.contains_key(&day) {
+                // A start at a time that is near it says whether it is too old.
+                self.write_day(day, JournalDay::default())?;
+            } else {
+                let removed = self.store.remove_part(StatePart::Journal(day));
+                removed.map_err(|error| error.to_string())?;
+            }
             self.journal.remove(&day);
         }
         Ok(())
+    }
+
+    /// Writes a day of the journal, with what is stored of it and was not loaded.
+    fn write_day(&mut self, day: i64, mut entries: JournalDay) -> Result<(), String> {
+        let part = StatePart::Journal(day);
+        if !self.store.has_seen(part) {
+            let stored: Vec<JournalEntry> =
+                load_part(&mut self.store, part).map_err(|error| error.to_string())?;
+            if !stored.is_empty() {
+                self.unloaded.insert(day, stored.into_iter().collect());
+            }
+        }
+        if let Some(stored) = self.unloaded.get(&day) {
+            entries.add_stored(stored);
+        }
+        self.write_part(part, &entries.entries())
     }
 
     fn write_part<T: Serialize>(&mut self, part: StatePart, what: &T) -> Result<(), String> {

@@ -52,7 +52,24 @@ pub fn day_number(at: UnixMs) -> i64 {
     at.0.div_euclid(DAY_MS)
 }
 
+impl FromIterator<JournalEntry> for JournalDay {
+    fn from_iter<I: IntoIterator<Item = JournalEntry>>(entries: I) -> Self {
+        Self(entries.into_iter().map(|entry| (entry.key(), Arc::new(entry))).collect())
+    }
+}
+
 impl JournalDay {
+    /// Adds what is stored of this day and was not loaded. Of an entry that both have this one holds, with the stored
+    /// explanation if it has none.
+    pub fn add_stored(&mut self, stored: &Self) {
+        for (key, theirs) in &stored.0 {
+            let ours = self.0.entry(key.clone()).or_insert_with(|| theirs.clone());
+            if ours.chain.is_none() && theirs.chain.is_some() {
+                Arc::make_mut(ours).chain.clone_from(&theirs.chain);
+            }
+        }
+    }
+
     /// The entries to save, by id.
     pub fn entries(&self) -> Vec<&JournalEntry> {
         self.0.values().map(|entry| &**entry).collect()

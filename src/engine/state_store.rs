@@ -185,9 +185,20 @@ impl StateStore {
         self.part_path(part, ENDING)
     }
 
+    /// Whether a part was looked at: until then its file may hold what nobody loaded.
+    pub fn has_seen(&self, part: StatePart) -> bool {
+        self.seen.contains(&part)
+    }
+
     /// Loads a part.
     pub fn load_part(&mut self, part: StatePart) -> Result<LoadedPart, StateStoreError> {
+        let found = self.read_part(part)?;
+        // What could not be read was not looked at: it must not be written over.
         self.seen.insert(part);
+        Ok(found)
+    }
+
+    fn read_part(&mut self, part: StatePart) -> Result<LoadedPart, StateStoreError> {
         let path = self.own_path(part);
         let bytes = match self.disk.read_file(&path, (HEADER + MAX_SIZE) as u64) {
             Ok(bytes) => bytes,
@@ -205,7 +216,7 @@ impl StateStore {
             Err(Unreadable::Damaged(why)) => self.set_aside(part, &why),
             Err(Unreadable::Version(version)) if self.beside.insert(part) => {
                 // An earlier run of this version may have written its own beside it.
-                match self.load_part(part)? {
+                match self.read_part(part)? {
                     LoadedPart::Nothing => {
                         let own = self.own_path(part);
                         Ok(LoadedPart::OtherVersion { version, path, own })

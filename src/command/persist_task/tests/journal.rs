@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use gaunt_api::{Filter, Refusal, Subject, TimeParam};
+use gaunt_api::{EvidenceContext, Filter, Refusal, Subject, TimeParam};
 use gaunt_engine::{FindingJournal, JournalEntry, PersistedState};
 use gaunt_schema::{Entity, LifeState};
 
@@ -105,6 +105,69 @@ fn closed_findings_are_filtered_by_time() {
     for (filter, count) in [("closed<7d", 1), ("closed<30d", 2), ("closed>=30d", 1)] {
         let filter = Filter::parse(Subject::Closed, filter).unwrap();
         assert_eq!(listed_count(&engine, &Question::List(filter)), count);
+    }
+}
+
+/// A start at a clock of 1970 loads no day of today, and findings that the judge retains close on it.
+#[test]
+fn day_that_no_start_looked_at_keeps_its_entries() {
+    let folder = tempfile::tempdir().unwrap();
+    let closed = closed_finding(1);
+    let entry = |port: &str, chain: Option<EvidenceContext>| -> JournalEntry {
+        let mut finding = closed.clone();
+        finding.id = format!("link_errors/gpu003/mlx5_1/{port}");
+        let entry = serde_json::json!({ "finding": finding, "chain": chain });
+        serde_json::from_value(entry).unwrap()
+    };
+    let state_of = |entries: Vec<JournalEntry>| {
+        let mut journal = FindingJournal::default();
+        journal.add_entries(entries);
+        PersistedState::default().with_finding_journal(journal)
+    };
+    let explained = EvidenceContext::default();
+    let stored = vec![entry("1", Some(explained.clone())), entry("2", None)];
+    write_state(folder.path(), &state_of(stored));
+    let mut store = StateStore::open_folder(folder.path()).unwrap();
+    assert_eq!(load_from_store(&mut store, UnixMs(0)).unwrap().finding_journal().len(), 0);
+    let mut writer = PersistWriter::new(store);
+    // The one that is known comes again without its explanation; another one closes; all of them leave.
+    let steps = [
+        (vec![entry("1", None)], 2),
+        (vec![entry("1", None), entry("3", None)], 3),
+        (Vec::new(), 2),
+    ];
+    for (entries, count) in steps {
+        assert_eq!(writer.write_changes(&state_of(entries), true).other_parts, Ok(()));
+        let bytes = fs::read(&journal_files(folder.path())[0]).unwrap();
+        // A start at the right clock reads a copy, as the folder itself is locked.
+        let copy = tempfile::tempdir().unwrap();
+        let name = journal_files(folder.path())[0].file_name().unwrap().to_owned();
+        fs::write(copy.path().join(name), bytes).unwrap();
+        let (_store, state) = load_state(copy.path()).unwrap();
+        let entries: Vec<serde_json::Value> = state
+            .finding_journal()
+            .days()
+            .flat_map(|(_, day)| day.entries())
+            .map(|entry| serde_json::to_value(entry).unwrap())
+            .collect();
+        assert_eq!(entries.len(), count, "{entries:?}");
+        assert_eq!(entries[0]["chain"], serde_json::to_value(&explained).unwrap());
+    }
+}
+
+#[test]
+fn day_that_cannot_be_read_is_not_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = state_with_journal(&[1]);
+    write_state(folder.path(), &state);
+    let file = journal_files(folder.path()).remove(0);
+    fs::remove_file(&file).unwrap();
+    // A link to itself cannot be opened, by no user.
+    std::os::unix::fs::symlink(&file, &file).unwrap();
+    let mut writer = PersistWriter::new(StateStore::open_folder(folder.path()).unwrap());
+    for _ in 0..2 {
+        assert!(writer.write_changes(&state, true).other_parts.is_err());
+        assert!(file.is_symlink());
     }
 }
 
