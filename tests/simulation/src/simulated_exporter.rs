@@ -171,22 +171,34 @@ pub(crate) fn fleet_certificates() -> Result<&'static FleetCertificates, String>
     CERTIFICATES.as_ref().map_err(Clone::clone)
 }
 
+/// The private key of this number, the same in every process. Signatures of Ed25519 have one length and no random part, so
+/// that messages of a handshake, whose nonces stay random, have the same lengths in every run.
+fn fixed_key(number: u8) -> Result<KeyPair, rcgen::Error> {
+    // PKCS#8 of a key of Ed25519, without its 32 bytes.
+    let mut der = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20".to_vec();
+    der.extend_from_slice(&[number; 32]);
+    KeyPair::try_from(der)
+}
+
 fn create_certificates() -> Result<FleetCertificates, Box<dyn std::error::Error>> {
-    let (authority, nodes) = create_acceptor()?;
-    let (_, impostor) = create_acceptor()?;
-    let key = KeyPair::generate()?;
+    let (authority, nodes) = create_acceptor([1, 2])?;
+    let (_, impostor) = create_acceptor([3, 4])?;
+    let key = fixed_key(5)?;
     let client = CertificateParams::new(vec!["gaunt".to_owned()])?.signed_by(&key, &authority)?;
     let (client, client_key) = (client.pem(), key.serialize_pem());
     Ok(FleetCertificates { authority: authority.pem(), client, client_key, nodes, impostor })
 }
 
-/// An authority, and a server with its certificate for the addresses of all nodes, which asks clients for theirs.
-fn create_acceptor() -> Result<(FleetAuthority, TlsAcceptor), Box<dyn std::error::Error>> {
+/// An authority, and a server with its certificate for the addresses of all nodes, which asks clients for theirs; both with
+/// the keys of these numbers.
+fn create_acceptor(
+    [authority, server]: [u8; 2],
+) -> Result<(FleetAuthority, TlsAcceptor), Box<dyn std::error::Error>> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+    let authority = CertifiedIssuer::self_signed(params, fixed_key(authority)?)?;
     let names: Vec<String> = (0..NODES).map(SimulatedNode::host).collect();
-    let key = KeyPair::generate()?;
+    let key = fixed_key(server)?;
     let certificate = CertificateParams::new(names)?.signed_by(&key, &authority)?;
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let provider = Arc::new(ring::default_provider());
