@@ -93,6 +93,20 @@ impl SlowedJob {
         self
     }
 
+    /// Runs at its usual speed with one node that works more than the others, another one every two minutes.
+    fn run_in_turns(&mut self, seconds: i64) -> &mut Self {
+        for _ in 0..seconds {
+            self.second += 1;
+            self.sent += 10e9;
+            let (sent, turn) = (self.sent, (self.second / 120 % 4) as usize);
+            self.fixture.run(1, |_, index| {
+                let pace = if index == turn { 1.0 } else { 0.7 };
+                rank_report(index, at_pace(pace), sent, 0.0)
+            });
+        }
+        self
+    }
+
     fn open_ids(&self) -> Vec<&str> {
         self.fixture.open_ids()
     }
@@ -295,5 +309,19 @@ fn repeated_short_checkpoints_are_no_unexplained_slowdown() {
         assert!(!job.open_ids().contains(&ID));
         job.run(100, USUAL);
         assert!(!job.open_ids().contains(&ID));
+    }
+}
+
+/// Some node works more than the others at any time: that says nothing about a job that is as fast as ever.
+#[test]
+fn node_that_works_more_than_the_others_for_a_while_is_no_overloaded_stage() {
+    let mut job = SlowedJob::on_nodes(&["ash:9770", "birch:9770", "cedar:9770", "elm:9770"]);
+    job.run_in_turns(480);
+    for _ in 0..48 {
+        job.run_in_turns(20);
+        let ids = job.open_ids();
+        let is_uneven =
+            |id: &&str| id.starts_with("stage_imbalance") || id.starts_with("data_skew");
+        assert!(!ids.iter().any(is_uneven), "{ids:?} after {} s", job.second);
     }
 }
