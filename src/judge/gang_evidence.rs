@@ -274,6 +274,11 @@ impl JobEvidence {
         group.pace.map(|pace| self.slowdown(group).rise_of(1.0 - pace))
     }
 
+    /// Returns the usual slowdown: far above zero where its pace became known while it was slow.
+    pub(super) fn usual_slowdown(&self, group: &JobGroup) -> f64 {
+        self.slowdown(group).usual_level()
+    }
+
     /// Takes back what the round before a pause added: it began in it.
     fn begin_pause(&mut self) {
         if !self.in_pause {

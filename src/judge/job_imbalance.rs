@@ -53,12 +53,10 @@ impl UnevenGroup<'_> {
         // works more than the others at any time. A job that has been far below its baseline ever since its pace is
         // known cannot be known to have become slower.
         let (limits, evidence) = (&self.judge.limits, self.judge.gangs.of(self.group));
-        let rise = evidence.slowdown_rise(self.group).unwrap_or_default();
-        let usual = self.group.slowdown_ratio().map(|slowed| slowed - rise);
-        let was_slow = usual.is_some_and(|usual| usual >= limits.unexplained_ratio);
-        let is_open_one = self.imbalance_ids().iter().any(is_open);
-        let is_shown = evidence.is_learned()
-            && (evidence.is_slower(self.group, limits) || was_slow || is_open_one);
+        let is_slow = evidence.is_slower(self.group, limits)
+            || evidence.usual_slowdown(self.group) >= limits.unexplained_ratio;
+        let is_told = self.imbalance_ids().iter().any(is_open);
+        let is_shown = evidence.is_learned() && (is_slow || is_told);
         let imbalance =
             if cause.is_seen || !is_shown { None } else { self.detect_imbalance(&profile) };
         // Nodes that work more than the others may be an overloaded stage as well as stragglers: a large loss is told.

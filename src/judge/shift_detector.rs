@@ -146,7 +146,12 @@ impl ShiftDetector {
 
     /// Returns how far a value is above its usual level.
     pub(super) fn rise_of(self, value: f64) -> f64 {
-        value - f64::from(self.level)
+        value - self.usual_level()
+    }
+
+    /// Returns its usual level.
+    pub(super) fn usual_level(self) -> f64 {
+        f64::from(self.level)
     }
 
     /// Whether enough samples were added to know the level and its deviation.

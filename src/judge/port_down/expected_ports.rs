@@ -149,8 +149,12 @@ impl PortSurroundings {
         }
         // A port that several other nodes do not use either is unused by design; one whose link is up is not, unless
         // most nodes do not use it.
-        let least = if self.initialising { 0.5 } else { NEARLY_ALL };
-        if others_active * 2 <= others || (others_active as f64) < others as f64 * least {
+        let is_used = if self.initialising {
+            others_active * 2 > others
+        } else {
+            others_active as f64 >= others as f64 * NEARLY_ALL
+        };
+        if !is_used {
             return false;
         }
         let others_say = others as f64 >= enough;
