@@ -293,11 +293,11 @@ fn scenario_help() -> String {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = scenario_help())]
 pub struct DemoArguments {
-    /// Number of nodes, 1 to 1250, each with 8 GPUs and 8 ports; default: 32. F1 to F18 and H1 to H16 have fleets of
+    /// Number of nodes, 1 to 1250, each with 8 GPUs and 8 ports; default: 32. F1 to F19 and H1 to H16 have fleets of
     /// their own.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1250))]
     pub nodes: Option<u16>,
-    /// Scenario to run, listed below: F1 to F18 are faults, H1 to H16 harmless look-alikes.
+    /// Scenario to run, listed below: F1 to F19 are faults, H1 to H16 harmless look-alikes.
     #[arg(long, default_value = "tour", value_name = "NAME")]
     pub scenario: String,
     /// Random seed.

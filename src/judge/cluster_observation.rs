@@ -74,6 +74,7 @@ impl JudgeState {
             &self.hosts,
             &self.limits,
         );
+        self.restarts.observe_groups(cluster, &self.job_groups, &self.gpus);
         let (pauses, limits) = (&self.pauses, &self.limits);
         self.job_groups.mark_creeping(|group| pauses.creeps(group, limits));
         self.shares.observe_groups(cluster, &self.job_groups, &self.gpus, &self.limits);
@@ -87,6 +88,14 @@ impl JudgeState {
             &self.limits,
         );
         self.late_ranks.observe_groups(cluster, &self.job_groups, &self.limits);
+        self.settle_paces(cluster);
+        let congested = fabric_congestion::unnamed_leaf_ports(self, cluster);
+        self.inferred_leaves.observe_congestion(congested, cluster.now(), &self.limits);
+        clock_decline::observe_clocks(self, cluster);
+    }
+
+    /// Settles how slow each job is, from what the evidence says about its pace.
+    fn settle_paces(&mut self, cluster: &Cluster) {
         let gangs = &self.gangs;
         let (pauses, limits, now) = (&self.pauses, &self.limits, cluster.now());
         self.job_groups.settle_paces(limits, |group| {
@@ -95,9 +104,6 @@ impl JudgeState {
             let may_pause = is_rare && pauses.distort_averages(group, now, limits);
             gangs.of(group).settle_pace(group, may_pause)
         });
-        let congested = fabric_congestion::unnamed_leaf_ports(self, cluster);
-        self.inferred_leaves.observe_congestion(congested, cluster.now(), &self.limits);
-        clock_decline::observe_clocks(self, cluster);
     }
 
     fn observe_health(&mut self, cluster: &Cluster, id: NodeId, node: &Node) {

@@ -131,6 +131,11 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
         &["idle_seconds", "utilization_idle_ratio", "sm_idle_ratio", "power_idle_share"],
     ),
     (
+        FindingKind::CrashLoop,
+        "The memory of a job's GPUs was freed and taken again, on nearly all of them together and each time within a quarter of an hour: twice is information, three times a warning if it has several GPUs. It ends once the job runs for twice as long as the longest time between two ends.",
+        &["unexplained_ratio", "held_memory_ratio"],
+    ),
+    (
         FindingKind::StageImbalance,
         "Some nodes of a job that is slower than its baseline are steadily more active than the others.",
         &["uneven_times", "uneven_lost_share", "uneven_seconds", "slowed_ratio"],

@@ -7,7 +7,7 @@ use gaunt_schema::{DeviceClass, EntityKind, Finding, FindingKind, SanitizedText}
 
 use super::{
     Gone, JudgeState, Whereabouts, finding_lifecycle::EvidenceCoverage, gpu_tracker::GpuTracker,
-    sample_interval::SampleInterval,
+    job_restarts::LONGEST_CYCLE_S, sample_interval::SampleInterval,
 };
 use gaunt_cluster::{Cluster, Node, TargetHealth};
 
@@ -36,16 +36,16 @@ pub(super) fn is_silent(cluster: &Cluster, node: &Node, kind: FindingKind) -> bo
 /// Returns the device class whose pages are evidence for a kind of finding; none for those of the node itself.
 fn evidence_class(kind: FindingKind) -> Option<DeviceClass> {
     use FindingKind::{
-        AggregatorLate, CertificateExpiring, CollectiveHang, ComputeStraggler, DataSkew, DataStale,
-        DataStarved, DriverHung, FabricDegraded, FindingsOverLimit, GpuFailed, HostBlocksNetwork,
-        HostBound, IdleAllocated, LeafCongested, LinkErrors, NvlinkDegraded, PcieDegraded,
-        PortDown, PortRateLow, RailSlow, StageImbalance, StorageSlow, TargetDown, Throttled,
-        UnexplainedSlowdown,
+        AggregatorLate, CertificateExpiring, CollectiveHang, ComputeStraggler, CrashLoop, DataSkew,
+        DataStale, DataStarved, DriverHung, FabricDegraded, FindingsOverLimit, GpuFailed,
+        HostBlocksNetwork, HostBound, IdleAllocated, LeafCongested, LinkErrors, NvlinkDegraded,
+        PcieDegraded, PortDown, PortRateLow, RailSlow, StageImbalance, StorageSlow, TargetDown,
+        Throttled, UnexplainedSlowdown,
     };
     match kind {
         DataStarved | StorageSlow | ComputeStraggler | Throttled | HostBound | PcieDegraded
-        | NvlinkDegraded | FabricDegraded | CollectiveHang | GpuFailed | IdleAllocated
-        | StageImbalance | DataSkew | UnexplainedSlowdown => Some(DeviceClass::Gpu),
+        | NvlinkDegraded | FabricDegraded | CollectiveHang | CrashLoop | GpuFailed
+        | IdleAllocated | StageImbalance | DataSkew | UnexplainedSlowdown => Some(DeviceClass::Gpu),
         PortDown | PortRateLow | LinkErrors | LeafCongested | RailSlow | HostBlocksNetwork => {
             Some(DeviceClass::Port)
         }
@@ -83,6 +83,8 @@ fn needed_seconds(judge: &JudgeState, cluster: &Cluster, finding: &Finding) -> f
         FindingKind::TargetDown | FindingKind::AggregatorLate => {
             f64::from(limits.target_failures + 2) * period
         }
+        // As long as it may take until it ends again.
+        FindingKind::CrashLoop => LONGEST_CYCLE_S,
         FindingKind::DataStale => {
             limits.stale_seconds.max(limits.stale_periods * period) + 2.0 * period
         }

@@ -15,6 +15,11 @@ pub(super) struct GpuAllocation {
 }
 
 impl GpuAllocation {
+    /// Whether a job that is named has held it.
+    pub(super) fn was_named(&self) -> bool {
+        self.job.is_some()
+    }
+
     /// Records the present holder of the GPU; returns whether another job began on it, or the same one anew. Without
     /// job labels, a new job is inferred when the GPU is held again, and only for a GPU that an open finding names: the
     /// baselines of others adapt with time.

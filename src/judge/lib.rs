@@ -19,6 +19,7 @@ mod clock_drift;
 mod cluster_observation;
 mod collective_hang;
 mod compact_value;
+mod crash_loop;
 mod data_starvation;
 mod detection_rules;
 mod evidence_catalogue;
@@ -54,6 +55,7 @@ mod inferred_leaf;
 mod job_group;
 mod job_imbalance;
 mod job_pauses;
+mod job_restarts;
 mod job_survey;
 mod judge_state;
 mod lagging_ranks;
@@ -145,7 +147,7 @@ pub struct Judge {
 }
 
 /// All detectors; those that look for what no other finding explains come last.
-const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 19] = [
+const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 20] = [
     gpu_failed::detect_failed_gpus,
     slow_gpu::detect_slow_gpus,
     pcie_degraded::detect_degraded_pcie,
@@ -155,6 +157,7 @@ const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 19] = [
     data_starvation::detect_starved_nodes,
     starved_job::detect_starved_jobs,
     growing_pauses::detect_growing_pauses,
+    crash_loop::detect_crash_loops,
     stuck_queues::detect_stuck_queues,
     fabric_congestion::detect_congestion,
     link_quality::detect_bad_links,
@@ -258,11 +261,14 @@ impl Judge {
         outcome.undecidable.retain(|id| self.state.tracker.open_one(id).is_none_or(is_here));
     }
 
-    /// Open findings that cannot be decided now: those of a silent node stay open, and those of a job that pauses.
+    /// Open findings that cannot be decided now: those of a silent node stay open, and those of a job that pauses
+    /// or is about to be started again.
     fn undecidable_findings(&self, cluster: &Cluster) -> Vec<String> {
         let nodes = Whereabouts::of(&self.state.node_names, cluster);
         self.state.tracker.open_ids_where(|finding| {
-            if checkpoint_pause::is_unclear(&self.state, cluster, finding) {
+            if checkpoint_pause::is_unclear(&self.state, cluster, finding)
+                || crash_loop::is_between_runs(&self.state, finding)
+            {
                 return true;
             }
             let Some(name) = finding.entity.node.as_ref() else { return false };

@@ -173,8 +173,9 @@ impl CauseRank {
 
     /// Whether it explains idle GPUs in a job at its baseline speed: what slows a job down does not.
     fn explains_idle(&self) -> bool {
-        use FindingKind::{CollectiveHang, GpuFailed, IdleAllocated};
-        self.specificity > 1 || matches!(self.kind, CollectiveHang | GpuFailed | IdleAllocated)
+        use FindingKind::{CollectiveHang, CrashLoop, GpuFailed, IdleAllocated};
+        self.specificity > 1
+            || matches!(self.kind, CollectiveHang | CrashLoop | GpuFailed | IdleAllocated)
     }
 
     fn odds(&self) -> f64 {

@@ -104,6 +104,7 @@ const fn default_reason(kind: FindingKind) -> &'static str {
         FindingKind::GpuFailed => "the GPU is active again, was reset or is back",
         FindingKind::FabricDegraded => "the fabric is healthy again",
         FindingKind::IdleAllocated => "its GPUs are in use again, or no job holds them",
+        FindingKind::CrashLoop => "its processes run for longer than before, or it has ended",
         FindingKind::CollectiveHang => "the job makes progress again, or has ended",
         _ => "evidence gone",
     }

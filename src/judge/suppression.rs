@@ -57,7 +57,7 @@ pub(super) fn suppress_consequences(judge: &JudgeState, outcome: &mut DetectorOu
             FindingKind::ComputeStraggler => {
                 throttled.contains(&finding.entity) || is_on(&blocked_nodes)
             }
-            FindingKind::CollectiveHang | FindingKind::IdleAllocated => {
+            FindingKind::CollectiveHang | FindingKind::CrashLoop | FindingKind::IdleAllocated => {
                 finding.entity.job.as_ref().is_some_and(|job| stopped.contains(job))
             }
             FindingKind::PcieDegraded | FindingKind::NvlinkDegraded | FindingKind::Throttled => {

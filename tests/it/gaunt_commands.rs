@@ -41,7 +41,7 @@ fn invalid_command_ends_with_3_and_names_the_next_step() {
             &["demo", "--scenario", "nope"],
             "gaunt: no scenario is called \"nope\"; choose one of demo, healthy, port_down, \
              data_starved, storage_slow, slow_gpu, throttled, launch_bound, leaf_congested, \
-             link_errors, hang, gpu_lost, checkpoint, tour, or a case F1 to F18 or H1 to H16\n",
+             link_errors, hang, gpu_lost, checkpoint, tour, or a case F1 to F19 or H1 to H16\n",
         ),
         (
             &["serve"],

@@ -166,7 +166,7 @@ fn invalid_flags_are_rejected_with_the_next_step() {
         "gaunt-sim: no scenario is called \"meltdown\"; \
          choose one of demo, healthy, port_down, data_starved, storage_slow, slow_gpu, throttled, \
          launch_bound, leaf_congested, link_errors, hang, gpu_lost, checkpoint, \
-         tour, or a case F1 to F18 or H1 to H16\n"
+         tour, or a case F1 to F19 or H1 to H16\n"
     );
     assert_eq!(
         rejection(&["--nodes", "64001"]),

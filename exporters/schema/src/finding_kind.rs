@@ -162,6 +162,8 @@ wire_enum! {
         GpuFailed = "gpu_failed",
         /// A job does not use its allocated GPUs.
         IdleAllocated = "idle_allocated",
+        /// The processes of a job end again and again.
+        CrashLoop = "crash_loop",
         /// Pipeline stages are uneven.
         StageImbalance = "stage_imbalance",
         /// The slowest rank changes with the data.

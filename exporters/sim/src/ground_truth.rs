@@ -269,6 +269,9 @@ impl TruthContext<'_> {
                 verdict(Kind::CollectiveHang, job, also, vec![], 90.0)
             }
             FaultEffect::Idle => verdict(Kind::IdleAllocated, job, vec![], vec![], 600.0),
+            FaultEffect::CrashLoop { every_s, .. } => {
+                verdict(Kind::CrashLoop, job, vec![], vec![], every_s * 3.0)
+            }
             FaultEffect::StageImbalance { .. } => {
                 let stage = Entity { kind: EntityKind::Stage, ..job.clone() };
                 verdict(Kind::StageImbalance, stage, vec![job], vec![], 120.0)

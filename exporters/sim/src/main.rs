@@ -42,10 +42,10 @@ const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
 #[derive(Debug, Parser)]
 #[command(name = "gaunt-sim", version = gaunt_schema::VERSION, after_help = render_scenarios_help())]
 struct SimArguments {
-    /// Number of nodes, each with 8 GPUs; default: 32. F1 to F18 and H1 to H16 have fleets of their own.
+    /// Number of nodes, each with 8 GPUs; default: 32. F1 to F19 and H1 to H16 have fleets of their own.
     #[arg(long)]
     nodes: Option<usize>,
-    /// Scenario to run, listed below: F1 to F18 are faults, H1 to H16 harmless look-alikes.
+    /// Scenario to run, listed below: F1 to F19 are faults, H1 to H16 harmless look-alikes.
     #[arg(long, default_value = scenario::DEFAULT)]
     scenario: String,
     /// Random seed; the same seed gives the same fleet.
@@ -63,7 +63,7 @@ struct SimArguments {
     /// Write one line NODE=ADDRESS:PORT per node to this file, or to standard output if it is `-`.
     #[arg(long, value_name = "FILE")]
     targets: Option<PathBuf>,
-    /// Severity of F1 to F18 and H1 to H16.
+    /// Severity of F1 to F19 and H1 to H16.
     #[arg(long, value_enum, default_value_t = LevelArgument::Hard)]
     level: LevelArgument,
     /// Exporter format: gaunt-node's, or dcgm-exporter's and node_exporter's, each on its own port.

@@ -53,7 +53,7 @@ pub struct Scenario {
 pub enum ScenarioError {
     /// No scenario has this name.
     #[error(
-        "no scenario is called {name:?}; choose one of {known}, or a case F1 to F18 or H1 to H16"
+        "no scenario is called {name:?}; choose one of {known}, or a case F1 to F19 or H1 to H16"
     )]
     Unknown {
         /// The requested name.
@@ -208,7 +208,7 @@ mod tests {
             error,
             "no scenario is called \"port_up\"; choose one of demo, healthy, port_down, data_starved, \
              storage_slow, slow_gpu, throttled, launch_bound, leaf_congested, link_errors, hang, \
-             gpu_lost, checkpoint, tour, or a case F1 to F18 or H1 to H16"
+             gpu_lost, checkpoint, tour, or a case F1 to F19 or H1 to H16"
         );
     }
 

@@ -27,7 +27,7 @@ const FAULT_LOOK: Duration = Duration::from_secs(10);
 /// Parameters of a scenario run.
 #[derive(Clone, Debug)]
 pub struct ScenarioRun {
-    /// The name of a scenario, or `F1` to `F18` and `H1` to `H16`.
+    /// The name of a scenario, or `F1` to `F19` and `H1` to `H16`.
     pub name: String,
     /// Number of nodes; a case has its own fleet.
     pub nodes: Option<usize>,

@@ -134,6 +134,13 @@ pub enum FaultEffect {
     },
     /// The job keeps its GPUs allocated and does nothing.
     Idle,
+    /// The processes of the job end again and again, and are started anew each time.
+    CrashLoop {
+        /// Seconds from one end to the next.
+        every_s: f64,
+        /// The share of the time in which they do not work: they are gone, and then load.
+        lost_share: f64,
+    },
     /// One pipeline stage has more to compute than the others.
     StageImbalance {
         /// Which stage.
@@ -263,6 +270,7 @@ impl FaultEffect {
                 | Self::PowerCap { .. }
                 | Self::AdaptiveRouting
                 | Self::Idle
+                | Self::CrashLoop { .. }
                 | Self::StageImbalance { .. }
                 | Self::Skew { .. }
                 | Self::Checkpoint { .. }

@@ -52,7 +52,7 @@ impl FaultLevel {
 /// One labelled run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SuiteCase {
-    /// `F1` to `F18` for faults, `H1` to `H16` for harmless look-alikes.
+    /// `F1` to `F19` for faults, `H1` to `H16` for harmless look-alikes.
     pub scenario: &'static str,
     /// Severity.
     pub level: FaultLevel,
@@ -79,7 +79,7 @@ pub const SEEDS: u64 = 20;
 const TEST_SEEDS_FROM: u64 = 1_000_000;
 
 /// Every scenario with a one-line description, faults first.
-pub const SCENARIOS: [(&str, &str); 34] = [
+pub const SCENARIOS: [(&str, &str); 35] = [
     ("F1", "the data loader of one host is slow"),
     ("F2", "the shared storage is slow"),
     ("F3", "one GPU runs at a lower clock without a throttle reason"),
@@ -98,6 +98,7 @@ pub const SCENARIOS: [(&str, &str); 34] = [
     ("F16", "a training job keeps its GPUs allocated and does nothing"),
     ("F17", "one pipeline stage has more to compute than the others"),
     ("F18", "in every step another rank has more to compute"),
+    ("F19", "the processes of a job end again and again"),
     ("H1", "checkpoints: all ranks pause together"),
     ("H2", "an evaluation: little tensor activity for minutes"),
     ("H3", "a job starts: it loads, compiles, gathers its ranks"),

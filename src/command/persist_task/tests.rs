@@ -152,7 +152,7 @@ impl KilledEngineRun {
 fn detection_limit(kind: FindingKind) -> u64 {
     match kind {
         FindingKind::IdleAllocated => 900,
-        FindingKind::DataStale => 400,
+        FindingKind::DataStale | FindingKind::CrashLoop => 400,
         _ => 240,
     }
 }
@@ -303,6 +303,7 @@ outlive! {
     idle_allocated_outlives_kills: IdleAllocated, SLOW;
     stage_imbalance_outlives_kills: StageImbalance, SECOND;
     data_skew_outlives_kills: DataSkew, SECOND;
+    crash_loop_outlives_kills: CrashLoop, SECOND;
     target_down_outlives_kills: TargetDown, SLOW;
     driver_hung_outlives_kills: DriverHung, SLOW;
     data_stale_outlives_kills: DataStale, SLOW;

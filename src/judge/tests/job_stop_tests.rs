@@ -124,3 +124,51 @@ fn job_that_stands_still_for_far_longer_than_before_while_its_hosts_wait_for_io_
     job.run(20, pause).run(120, WORKS).run(100, Shown { io: 0.0, ..pause });
     assert!(job.finding("storage_slow").is_none());
 }
+
+const GONE: Shown = Shown { held: |_, _| false, busy: 0.0, io: 0.0 };
+const LOADS: Shown = Shown { held: |_, _| true, busy: 0.0, io: 0.0 };
+
+/// Its processes end, load for a while after they are started anew, and work for a minute.
+fn restart(job: &mut Job) -> Option<Severity> {
+    job.run(15, GONE).run(25, LOADS).run(60, WORKS);
+    job.finding("crash_loop/8812").map(|found| found.severity)
+}
+
+#[test]
+fn job_whose_processes_end_again_and_again_is_in_a_crash_loop() {
+    let id = "crash_loop/8812";
+    let mut job = Job::at_work();
+    let expected = [None, Some(Severity::Info), Some(Severity::Warning), Some(Severity::Warning)];
+    for severity in expected {
+        assert_eq!(restart(&mut job), severity);
+    }
+    let found = job.finding(id).unwrap();
+    assert!(found.summary.contains("ended 3 times"), "{}", found.summary);
+    job.run(15, GONE);
+    assert!(job.finding(id).unwrap().lost_gpus > 7.0, "nobody works meanwhile");
+    job.run(240, WORKS);
+    assert_eq!(job.finding(id), None, "it runs for longer than before");
+}
+
+#[test]
+fn crash_loop_outlives_a_restart_of_the_aggregator() {
+    let mut job = Job::at_work();
+    restart(&mut job);
+    assert_eq!(restart(&mut job), Some(Severity::Info));
+    job.run(15, GONE).fixture.restart_judge(20);
+    assert_eq!(restart(&mut job), Some(Severity::Info));
+    assert_eq!(restart(&mut job), Some(Severity::Warning), "at least the third time");
+}
+
+#[test]
+fn restarts_that_are_rare_or_cost_little_are_no_crash_loop() {
+    let id = "crash_loop/8812";
+    let mut once = Job::at_work();
+    once.run(15, GONE).run(25, LOADS).run(300, WORKS);
+    assert_eq!(once.finding(id), None, "it restarted once");
+    let mut cheap = Job::at_work();
+    for _ in 0..4 {
+        cheap.run(4, GONE).run(196, WORKS);
+        assert_eq!(cheap.finding(id), None, "2 % of its time");
+    }
+}

@@ -72,6 +72,14 @@ impl SimJobGroup {
             }
             FaultEffect::Diagnose => MemberMode::Diagnose,
             FaultEffect::Idle => MemberMode::Rest,
+            FaultEffect::CrashLoop { every_s, lost_share } => {
+                let passed = (time - fault.from - LEAVING_S * delay_share).max(0.0);
+                match (passed / every_s).fract() / lost_share {
+                    ..0.5 => MemberMode::Gone,
+                    0.5..1.0 => MemberMode::Load,
+                    _ => MemberMode::Step,
+                }
+            }
             FaultEffect::Start => {
                 match (time - fault.from) / (fault.until - fault.from) + 0.1 * delay_share {
                     ..0.4 => MemberMode::Load,

@@ -209,6 +209,7 @@ fn scenario_of_kind(kind: FindingKind) -> Option<&'static str> {
         FindingKind::IdleAllocated => "F16",
         FindingKind::StageImbalance => "F17",
         FindingKind::DataSkew => "F18",
+        FindingKind::CrashLoop => "F19",
         // What no detector explains is no fault that can be simulated as one.
         FindingKind::UnexplainedSlowdown
         | FindingKind::FabricDegraded

@@ -84,6 +84,10 @@ pub(super) fn case_effect(case: &SuiteCase, noise: NoiseKey, pace: &JobPace) -> 
             let stage = noise.child_key(6).random_below(case.shape.jobs[0].stages as u64) as usize;
             FaultEffect::StageImbalance { stage, factor: 1.0 / clock }
         }
+        "F19" => {
+            let every_s = noise.child_key(6).random_between(80.0, 160.0);
+            FaultEffect::CrashLoop { every_s, lost_share: [0.14, 0.295, 0.585][level] }
+        }
         _ => FaultEffect::Skew { factor: 1.0 / clock },
     }
 }

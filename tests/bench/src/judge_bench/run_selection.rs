@@ -109,7 +109,7 @@ pub(crate) enum SeedSet {
 
 /// One run of the sample.
 pub(crate) struct LabelledRun {
-    /// `F1` to `F18`, `H1` to `H16`, or `H0` for days of harmless look-alikes.
+    /// `F1` to `F19`, `H1` to `H16`, or `H0` for days of harmless look-alikes.
     pub(crate) scenario: &'static str,
     /// Severity of its fault.
     pub(crate) level: FaultLevel,
@@ -199,7 +199,7 @@ impl JudgeBenchOptions {
     pub(crate) fn select_cases(&self) -> anyhow::Result<Vec<SuiteCase>> {
         for wanted in self.only.iter().filter(|wanted| *wanted != suite::CALM) {
             let is_known = suite::SCENARIOS.iter().any(|(name, _)| name == wanted);
-            ensure!(is_known, "unknown scenario {wanted}; use F1 to F18, H1 to H16 or H0");
+            ensure!(is_known, "unknown scenario {wanted}; use F1 to F19, H1 to H16 or H0");
         }
         ensure!(
             self.from == 0 || self.suite_split() == SuiteSplit::Tune,

@@ -17,7 +17,7 @@ const HARD: [&str; 2] = ["F8", "F15"];
 /// One scored run with its parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct ScoredRun {
-    /// `F1` to `F18`, `H1` to `H16`.
+    /// `F1` to `F19`, `H1` to `H16`.
     pub(crate) scenario: &'static str,
     /// Severity level of the fault.
     pub(crate) level: FaultLevel,

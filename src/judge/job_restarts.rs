@@ -1,0 +1,247 @@
+//! Job restarts: when the processes of a job ended on all its GPUs and began again, and how much of its time that took.
+
+use std::collections::BTreeMap;
+
+use gaunt_cluster::Cluster;
+use gaunt_schema::UnixMs;
+
+use super::{
+    gpu_tracker::GpuTracker,
+    job_group::{JobGroup, JobGroups},
+};
+
+/// The last ends of a job's processes that are remembered.
+const REMEMBERED: usize = 3;
+
+/// Seconds from one end of a job's processes to the next within which they restart again and again: a job that fails runs
+/// for minutes, and the kubelet waits for at most five of them before it starts a container again.
+pub(super) const LONGEST_CYCLE_S: f64 = 900.0;
+
+/// The share of a job's GPUs that decides whether its processes have ended, and whether they are back: those of one job do
+/// neither at one instant, and not all nodes are sampled at the same time.
+const MOST_GPUS: f64 = 0.75;
+
+/// The GPUs of a job that are watched while none of them bears its name.
+const MOST_WATCHED: usize = 64;
+
+/// The restarts of all jobs, by group key.
+#[derive(Debug, Default)]
+pub(super) struct JobRestarts {
+    of: BTreeMap<String, ProcessHistory>,
+    /// The last step.
+    observed: UnixMs,
+}
+
+/// One end of a job's processes.
+#[derive(Clone, Copy, Debug)]
+struct ProcessEnd {
+    at: UnixMs,
+    /// Seconds until the job worked again, or until now.
+    lost: f64,
+    /// Seconds in which no GPU bore its name.
+    unnamed: f64,
+    has_worked_since: bool,
+}
+
+/// The ends of one job's processes, oldest first, and whether it has any now.
+#[derive(Clone, Debug, Default)]
+struct ProcessHistory {
+    ends: Vec<ProcessEnd>,
+    is_held: bool,
+    is_named: bool,
+    /// Its GPUs when it was last seen, by row: a job without processes may have none.
+    gpus: Vec<u32>,
+    /// When the job was last seen.
+    seen: UnixMs,
+}
+
+/// How often a job restarted lately.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct RestartCount {
+    /// How often its processes ended.
+    pub(super) ends: usize,
+    /// How often they began again.
+    pub(super) restarts: usize,
+    /// When they first ended.
+    pub(super) since: UnixMs,
+    /// The share of the time since then in which the job had no processes, or these had not worked yet.
+    pub(super) lost_share: f64,
+}
+
+/// What the GPUs of a job show at one step.
+#[derive(Clone, Copy, Debug)]
+struct ProcessState {
+    /// Whether processes hold its GPUs; none while some do and others do not.
+    is_held: Option<bool>,
+    /// Whether they are past their start.
+    works: bool,
+}
+
+impl JobRestarts {
+    /// Updates every job.
+    pub(super) fn observe_groups(
+        &mut self,
+        cluster: &Cluster,
+        groups: &JobGroups,
+        gpus: &[GpuTracker],
+    ) {
+        let now = cluster.now();
+        let passed = now.duration_since(self.observed).as_secs_f64().min(LONGEST_CYCLE_S);
+        self.observed = now;
+        // Where jobs are named, GPUs without a name are those of a job whose processes have just ended.
+        let was_named =
+            |row: &u32| gpus.get(*row as usize).is_some_and(|gpu| gpu.allocation.was_named());
+        let counts = |group: &&JobGroup| group.job.is_some() || !group.gpus.iter().any(was_named);
+        for group in groups.all_groups().iter().filter(counts) {
+            let state = ProcessState::of(&group.gpus, gpus, now);
+            let of_job = self.of.entry(group.group_key()).or_default();
+            of_job.seen = now;
+            of_job.is_named = group.job.is_some();
+            of_job.gpus.clear();
+            of_job.gpus.extend(group.gpus.iter().take(MOST_WATCHED));
+            of_job.observe_state(now, passed, state);
+        }
+        // A job whose name is read from its processes has none without them; the group of an unnamed one changes.
+        self.of.retain(|_, of_job| {
+            if of_job.seen != now && of_job.is_named {
+                if of_job.gpus.iter().any(|row| cluster.job_of_gpu(*row).is_some()) {
+                    return false;
+                }
+                let state = ProcessState::of(&of_job.gpus, gpus, now);
+                of_job.observe_state(now, passed, state);
+                if let Some(last) = of_job.ends.last_mut() {
+                    last.unnamed += passed;
+                }
+            }
+            now.duration_since(of_job.seen).as_secs_f64() < LONGEST_CYCLE_S
+        });
+    }
+
+    /// Returns how often a job restarted lately; none if its processes have not ended for longer than they did before.
+    pub(super) fn count_of(&self, group: &JobGroup, now: UnixMs) -> Option<RestartCount> {
+        self.of.get(&group.group_key())?.count_restarts(now)
+    }
+
+    /// Whether no GPU bears the name of a job that restarted lately: it is about to be started again, or has ended.
+    pub(super) fn is_away(&self, job: &str) -> bool {
+        self.of.get(job).is_some_and(|of_job| {
+            of_job.is_named
+                && of_job.seen != self.observed
+                && of_job.count_restarts(self.observed).is_some()
+        })
+    }
+}
+
+impl ProcessState {
+    /// Returns what the GPUs at these rows show; what a page does not say now is as it was before.
+    fn of(rows: &[u32], gpus: &[GpuTracker], now: UnixMs) -> Self {
+        let (mut empty, mut working) = (0, 0);
+        for start in rows.iter().filter_map(|row| Some(gpus.get(*row as usize)?.start)) {
+            empty += usize::from(start.is_empty());
+            working += usize::from(!start.is_empty() && !start.is_starting(now));
+        }
+        let is_most = |count: usize| count as f64 >= rows.len() as f64 * MOST_GPUS;
+        let is_held = match (is_most(empty), is_most(rows.len() - empty)) {
+            (true, _) => Some(false),
+            (_, true) => Some(true),
+            _ => None,
+        };
+        Self { is_held, works: is_most(working) }
+    }
+}
+
+impl ProcessHistory {
+    fn observe_state(&mut self, now: UnixMs, passed: f64, state: ProcessState) {
+        if let Some(last) = self.ends.last_mut().filter(|last| !last.has_worked_since) {
+            last.lost += passed;
+            last.has_worked_since = state.works;
+        }
+        match state.is_held {
+            Some(false) if self.is_held => self.add_end(now),
+            Some(true) => self.is_held = true,
+            _ => {}
+        }
+    }
+
+    fn add_end(&mut self, now: UnixMs) {
+        self.is_held = false;
+        // A test of a few seconds that is run now and then is no job that restarts: between two runs nobody holds the GPUs.
+        let is_same_run = |last: &ProcessEnd| {
+            let cycle = seconds_between(last.at, now);
+            cycle <= LONGEST_CYCLE_S && last.unnamed * 2.0 < cycle
+        };
+        if !self.ends.last().is_some_and(is_same_run) {
+            self.ends.clear();
+        }
+        if self.ends.len() == REMEMBERED {
+            self.ends.remove(0);
+        }
+        self.ends.push(ProcessEnd { at: now, lost: 0.0, unnamed: 0.0, has_worked_since: false });
+    }
+
+    fn count_restarts(&self, now: UnixMs) -> Option<RestartCount> {
+        let (first, last) = (self.ends.first()?, self.ends.last()?);
+        let cycles = self.ends.windows(2).map(|pair| seconds_between(pair[0].at, pair[1].at));
+        let longest = cycles.reduce(f64::max).unwrap_or(LONGEST_CYCLE_S);
+        if seconds_between(last.at, now) > longest + longest {
+            return None;
+        }
+        let unused: f64 = self.ends.iter().map(|end| end.lost).sum();
+        Some(RestartCount {
+            ends: self.ends.len(),
+            restarts: self.ends.len() - usize::from(!self.is_held),
+            since: first.at,
+            lost_share: (unused / seconds_between(first.at, now).max(1.0)).min(1.0),
+        })
+    }
+}
+
+fn seconds_between(earlier: UnixMs, later: UnixMs) -> f64 {
+    later.duration_since(earlier).as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Observes for so many seconds whether processes hold the GPUs, and whether they work.
+    fn observe(history: &mut ProcessHistory, now: &mut i64, seconds: i64, held: bool, works: bool) {
+        for _ in 0..seconds {
+            *now += 1;
+            let state = ProcessState { is_held: Some(held), works };
+            history.observe_state(UnixMs(*now * 1_000), 1.0, state);
+        }
+    }
+
+    #[test]
+    fn ends_are_counted_with_the_time_that_they_cost() {
+        let (mut history, mut now) = (ProcessHistory::default(), 1_000_000);
+        observe(&mut history, &mut now, 60, false, false);
+        assert!(history.ends.is_empty(), "nothing held it before");
+        observe(&mut history, &mut now, 600, true, true);
+        for _ in 0..2 {
+            observe(&mut history, &mut now, 20, false, false);
+            observe(&mut history, &mut now, 20, true, false);
+            observe(&mut history, &mut now, 60, true, true);
+        }
+        let count = history.count_restarts(UnixMs(now * 1_000)).unwrap();
+        assert_eq!((count.ends, count.restarts), (2, 2));
+        assert!((count.lost_share - 0.4).abs() < 0.02, "{count:?}");
+        observe(&mut history, &mut now, 10, false, false);
+        let count = history.count_restarts(UnixMs(now * 1_000)).unwrap();
+        assert_eq!((count.ends, count.restarts), (3, 2), "it has not begun again");
+        observe(&mut history, &mut now, 250, true, true);
+        assert_eq!(history.count_restarts(UnixMs(now * 1_000)), None, "it works for longer");
+    }
+
+    #[test]
+    fn rare_ends_are_no_restarts_in_a_row() {
+        let (mut history, mut now) = (ProcessHistory::default(), 1_000_000);
+        for _ in 0..3 {
+            observe(&mut history, &mut now, 1_200, true, true);
+            observe(&mut history, &mut now, 10, false, false);
+        }
+        let count = history.count_restarts(UnixMs(now * 1_000)).unwrap();
+        assert_eq!((count.ends, count.restarts), (1, 0));
+    }
+}
