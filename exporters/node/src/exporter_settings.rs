@@ -168,6 +168,33 @@ impl ProbeSettings {
     }
 }
 
+impl ExporterSettingsFile {
+    /// The settings with paths relative to the folder of their file; empty ones are not set. What has no folder at all is a
+    /// name where names are searched for: a library by the loader, a program in `PATH`.
+    fn resolve_paths(&mut self, folder: &Path) {
+        for path in [
+            &mut self.web_config,
+            &mut self.sys_root,
+            &mut self.proc_root,
+            &mut self.textfiles,
+            &mut self.inspector_logs,
+            &mut self.nvml.kernel_log,
+            &mut self.kubelet.socket,
+            &mut self.probe.state,
+        ] {
+            *path = path
+                .take()
+                .filter(|path| !path.as_os_str().is_empty())
+                .map(|path| folder.join(path));
+        }
+        for name in [&mut self.nvml.library, &mut self.probe.program] {
+            let is_path = |name: &PathBuf| name.as_os_str().as_encoded_bytes().contains(&b'/');
+            *name = name.take().filter(|name| !name.as_os_str().is_empty());
+            *name = name.take().map(|name| if is_path(&name) { folder.join(name) } else { name });
+        }
+    }
+}
+
 /// The plan: the defaults, overridden by the file, overridden by the command line.
 pub fn build_plan(arguments: &NodeArguments) -> Result<ExporterPlan, ExporterSettingsError> {
     let file = match &arguments.config {
@@ -229,7 +256,7 @@ fn read_settings(path: &Path) -> Result<ExporterSettingsFile, ExporterSettingsEr
     let text = read_on_thread(READ_DEADLINE, move || fs::read_to_string(file))
         .flatten()
         .map_err(|why| ExporterSettingsError::Read { path: path.to_path_buf(), why })?;
-    toml::from_str(&text).map_err(|error| {
+    let mut settings: ExporterSettingsFile = toml::from_str(&text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         // On one line, as the log is.
         let message = plain_error::document(
@@ -242,7 +269,9 @@ fn read_settings(path: &Path) -> Result<ExporterSettingsFile, ExporterSettingsEr
             line: before.matches('\n').count() + 1,
             what: message,
         }
-    })
+    })?;
+    settings.resolve_paths(path.parent().unwrap_or(Path::new("")));
+    Ok(settings)
 }
 
 fn period_in_file<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Error> {
@@ -338,6 +367,49 @@ mod tests {
         ] {
             assert!(sample.contains(&format!("{setting} = ")), "{setting} is not in the sample");
         }
+    }
+
+    #[test]
+    fn paths_of_the_file_are_relative_to_its_folder() {
+        let text = "web_config = \"web/node.yml\"\ntextfiles = \"../text\"\ninspector_logs = \"logs\"\nsys_root = \".\"\n\
+                    proc_root = \"/proc\"\n[nvml]\nlibrary = \"lib/nvml.so\"\nkernel_log = \"kmsg\"\n[kubelet]\nsocket = \"k.sock\"\n\
+                    [probe]\nevery = \"60s\"\nprogram = \"./probe\"\nstate = \"state\"\n";
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node.toml");
+        fs::write(&path, text).unwrap();
+        let config = ["gaunt-node", "--config", path.to_str().unwrap()];
+        let plan = build_plan(&NodeArguments::parse_from(config)).unwrap();
+        let beside = |name: &str| folder.path().join(name);
+        assert_eq!(plan.web_config, Some(beside("web/node.yml")));
+        assert_eq!(plan.sampler.textfiles, Some(beside("../text")));
+        assert_eq!(plan.sampler.inspector_logs, Some(beside("logs")));
+        assert_eq!(plan.sampler.sys_root, beside("."));
+        assert_eq!(plan.sampler.proc_root, Path::new("/proc"));
+        assert_eq!(plan.sampler.nvml_library, Some(beside("lib/nvml.so")));
+        assert_eq!(plan.sampler.kernel_log, Some(beside("kmsg")));
+        assert_eq!(plan.sampler.kubelet, beside("k.sock"));
+        let probe = plan.sampler.probe.unwrap();
+        assert_eq!((probe.program, probe.folder), (beside("./probe"), beside("state")));
+        // Those of the command line are relative to the working directory, as in every program.
+        let arguments =
+            config.into_iter().chain(["--web-config", "web.yml", "--textfiles", "text"]);
+        let plan = build_plan(&NodeArguments::parse_from(arguments)).unwrap();
+        assert_eq!(plan.web_config.as_deref(), Some(Path::new("web.yml")));
+        assert_eq!(plan.sampler.textfiles.as_deref(), Some(Path::new("text")));
+    }
+
+    #[test]
+    fn names_without_folder_are_searched_for_and_empty_paths_are_not_set() {
+        let text = "web_config = \"\"\nsys_root = \"\"\n[nvml]\nlibrary = \"libnvidia-ml.so.1\"\n\
+                    [probe]\nevery = \"60s\"\nprogram = \"gaunt-probe\"\nstate = \"\"\n";
+        let plan = plan_from_file(text, &[]).unwrap();
+        assert_eq!(plan.web_config, None);
+        assert_eq!(plan.sampler.sys_root, SamplerOptions::default().sys_root);
+        assert_eq!(plan.sampler.nvml_library.as_deref(), Some(Path::new("libnvidia-ml.so.1")));
+        assert_eq!(
+            plan.sampler.probe,
+            Some(ProbeSchedule { every: Duration::from_mins(1), ..ProbeSchedule::default() })
+        );
     }
 
     #[test]
