@@ -111,8 +111,12 @@ impl PeerSnapshot {
             ));
         }
         sanitize_json(&mut snapshot.findings);
-        snapshot.past = RecordedPast::from_bytes(&unpacked[values.byte_offset()..])
-            .map_err(|why| format!("its history {why}"))?;
+        let past = &unpacked[values.byte_offset()..];
+        // A peer of version 0.1.0 sends no history.
+        if !past.is_empty() {
+            snapshot.past =
+                RecordedPast::from_bytes(past).map_err(|why| format!("its history {why}"))?;
+        }
         Ok(snapshot)
     }
 

@@ -1,4 +1,5 @@
-//! What the last release wrote is read: its state, a page and a frame of gaunt-node and its answers, as files of version 0.1.0.
+//! What the last release wrote is read: its state, what it sends to a peer, a page and frames of gaunt-node and its answers, as
+//! files of version 0.1.0.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use gaunt_schema::{
 
 use super::*;
 use gaunt_api::{Answer, Question};
-use gaunt_engine::EngineOptions;
+use gaunt_engine::{EngineOptions, PeerSnapshot};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/release-0.1.0").join(name)
@@ -27,18 +28,16 @@ fn copy_state() -> tempfile::TempDir {
     folder
 }
 
-#[test]
-fn state_of_the_last_release_keeps_findings_and_acknowledgements() {
-    let folder = copy_state();
-    let (store, state) = load_state(folder.path()).unwrap();
-    let mut engine = Engine::from_persisted(EngineOptions::default(), state);
-    // Some seconds after it was saved.
-    let since: UnixMs = {
-        let text = std::fs::read_to_string(fixture("api/findings.json")).unwrap();
-        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-        UnixMs(json["at"].as_i64().unwrap() + 5_000)
-    };
-    engine.run_tick(since);
+/// Some seconds after the state was saved and sent.
+fn after_the_end() -> UnixMs {
+    let text = std::fs::read_to_string(fixture("api/findings.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    UnixMs(json["at"].as_i64().unwrap() + 5_000)
+}
+
+/// Fails unless the engine has the port that is down, as it was acknowledged.
+fn assert_acknowledged(engine: &mut Engine) {
+    engine.run_tick(after_the_end());
     let Answer::Findings(list) = engine.answer_question(&Question::Findings) else {
         panic!("no findings");
     };
@@ -46,6 +45,18 @@ fn state_of_the_last_release_keeps_findings_and_acknowledgements() {
     assert_eq!(kept.id, "port_down/gpu002/mlx5_3/1");
     let acknowledged = kept.acknowledged.as_ref().unwrap();
     assert_eq!((&*acknowledged.by, &*acknowledged.note), ("alice", "cable ordered"));
+}
+
+#[test]
+fn state_of_the_last_release_keeps_findings_and_acknowledgements() {
+    let folder = copy_state();
+    let mut store = StateStore::open_folder(folder.path()).unwrap();
+    let state = load_from_store(&mut store, after_the_end()).unwrap();
+    // That of gpu901, whose node was away for some seconds.
+    let closed: Vec<_> = state.finding_journal().days().map(|(day, _)| day).collect();
+    assert_eq!((state.finding_journal().len(), closed), (1, vec![day_number(after_the_end())]));
+    let mut engine = Engine::from_persisted(EngineOptions::default(), state);
+    assert_acknowledged(&mut engine);
     // Nothing was set aside as unreadable, and the same version writes it again.
     let state = engine.persisted_state().unwrap();
     let outcome = PersistWriter::new(store).write_changes(&state, true);
@@ -58,6 +69,17 @@ fn state_of_the_last_release_keeps_findings_and_acknowledgements() {
     );
 }
 
+/// It has no history.
+#[test]
+fn state_that_a_peer_of_the_last_release_sends_is_taken_over() {
+    let mut sent =
+        PeerSnapshot::unpack(&std::fs::read(fixture("peer_state.zst")).unwrap()).unwrap();
+    assert_eq!(sent.take_past().series(), 0);
+    let (state, takeover) = PersistedState::default().join_peer(sent, after_the_end()).unwrap();
+    assert_eq!((takeover.open_findings, takeover.actions, takeover.baselines), (1, 1, true));
+    assert_acknowledged(&mut Engine::from_peer(EngineOptions::default(), state));
+}
+
 #[test]
 fn page_of_the_last_release_is_decoded() {
     let body = std::fs::read(fixture("page.prom")).unwrap();
@@ -68,20 +90,25 @@ fn page_of_the_last_release_is_decoded() {
     assert!(power.and_then(gaunt_schema::Reading::value).is_some());
 }
 
-/// The first answer of gaunt-node with the fake driver's `full.toml`: layout, identity and readings.
+/// The first answer of gaunt-node with the fake driver's `full.toml`, with layout, identity and readings; then what changed until
+/// the next tick.
 #[test]
-fn frame_of_the_last_release_is_decoded() {
-    let body = std::fs::read(fixture("page.frame")).unwrap();
+fn frames_of_the_last_release_are_decoded() {
     let decoder = FrameDecoder::new(LAYOUT_BYTES);
     let mut state = FrameDecodeState::default();
-    let page = decoder.decode_frame(&mut state, &body, &PageLimits::default()).unwrap();
-    assert_eq!(page.report.node.as_deref(), Some("gpu001"));
-    for (metric, expected) in [(gpu::POWER, 300.0), (gpu::PRESENT, 1.0)] {
-        let reading = page.report.find_reading(&Device::new_gpu(1), metric);
-        assert_eq!(reading.and_then(gaunt_schema::Reading::value), Some(expected));
+    let mut times = Vec::new();
+    for name in ["page.frame", "difference.frame"] {
+        let body = std::fs::read(fixture(name)).unwrap();
+        let page = decoder.decode_frame(&mut state, &body, &PageLimits::default()).unwrap();
+        assert_eq!(page.report.node.as_deref(), Some("gpu901"), "{name}");
+        for (metric, expected) in [(gpu::POWER, 300.0), (gpu::PRESENT, 1.0)] {
+            let reading = page.report.find_reading(&Device::new_gpu(1), metric);
+            assert_eq!(reading.and_then(gaunt_schema::Reading::value), Some(expected), "{name}");
+        }
+        times.push(page.report.node_time.unwrap());
     }
-    // The next answer of the same node may be a difference to this one.
-    assert!(decoder.client_state(&mut state).tick.is_some());
+    assert!(times[0] < times[1], "{times:?}");
+    assert_eq!(decoder.decoder_stats().differences, 1);
 }
 
 #[test]
