@@ -58,12 +58,15 @@ impl NodeIdentity {
                     texts.intern_text(&bytes.decode_text()?),
                 ));
             }
+            // They stay as long as the node does.
+            labels.shrink_to_fit();
             let metric = metric.filter(|metric| metric.catalogue_row().kind == MetricKind::Info);
             if let Some(metric) = metric.filter(|_| device != UNKNOWN) {
                 infos.push(InfoSeries { metric, device, labels: labels.into() });
             }
         }
         bytes.expect_end()?;
+        infos.shrink_to_fit();
         Ok(Self { node, infos: infos.into() })
     }
 }
