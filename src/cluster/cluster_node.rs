@@ -126,6 +126,8 @@ impl DeviceEntry {
     ) {
         let position = self.infos.iter().position(|info| info.series == series);
         let index = position.unwrap_or_else(|| {
+            // Most devices have one.
+            self.infos.reserve_exact(1);
             self.infos.push(AttributedInfo { series, source, labels: InfoSeriesLabels::default() });
             self.infos.len() - 1
         });
