@@ -2,7 +2,7 @@
 //! and nothing else tells: the job just never gets far.
 
 use gaunt_cluster::Cluster;
-use gaunt_schema::{Finding, FindingKind, Severity};
+use gaunt_schema::{Finding, FindingKind};
 
 use super::{
     EvidenceRow, JudgeState,
@@ -41,20 +41,16 @@ fn detect_crash_loop(
     let count = judge.restarts.count_of(group, cluster.now())?;
     let entity = group.to_entity();
     let told = judge.tracker.open_one(&Finding::build_id(FindingKind::CrashLoop, &entity));
-    // A restart of the aggregator forgets those before.
-    let is_loop = told.is_some() || count.restarts >= LEAST_RESTARTS;
+    // What was told before a restart of the aggregator is about restarts that are not counted here.
+    let is_restored = told.is_some_and(|told| judge.first_step.is_some_and(|at| told.since < at));
+    // One that is told goes on between an end and the next start.
+    let in_a_row = if told.is_some() { count.ends } else { count.restarts };
+    let is_loop = is_restored || in_a_row >= LEAST_RESTARTS;
     if !is_loop || count.lost_share < limits.unexplained_ratio {
         return None;
     }
-    let was_warned = told.is_some_and(|told| told.severity > Severity::Info);
-    // What was told before a restart of the aggregator is about restarts that are not counted here.
-    let is_restored = told.is_some_and(|told| judge.first_step.is_some_and(|at| told.since < at));
-    let is_warning = was_warned
-        || is_restored
-        || count.restarts >= WARNING_RESTARTS
-        || (told.is_some() && count.ends >= WARNING_RESTARTS);
     // Whoever works in a notebook restarts it now and then.
-    let is_warning = is_warning && group.gpus.len() > 1;
+    let is_warning = (is_restored || in_a_row >= WARNING_RESTARTS) && group.gpus.len() > 1;
     let times = match count.ends {
         1 => "again".to_owned(),
         ends => format!("{ends} times"),
