@@ -226,8 +226,8 @@ evidence_rows! {
     PauseSeconds: "seconds for which the job stands still", Seconds, own(WORK);
     PauseShare: "share of the time in which the job stands still", Ratio,
         own(WORK).limit("unexplained_ratio");
-    ProcessEnds: "times that its processes ended in a row", Count, own(&[gpu::MEMORY_USED]).fact();
-    RestartShare: "share of the time without its processes, or in which they start", Ratio,
+    ProcessEnds: "ends of its processes in a row", Count, own(&[gpu::MEMORY_USED]).fact();
+    RestartShare: "share of the time lost to restarts", Ratio,
         own(&[gpu::MEMORY_USED]).limit("unexplained_ratio");
     Activity: "activity / baseline", Ratio, own(WORK).limit("hung_pace_ratio").below();
     BusyWaitingGpus: "GPUs busy-waiting in a collective", Count,
