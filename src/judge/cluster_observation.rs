@@ -78,6 +78,7 @@ impl JudgeState {
         let (pauses, limits) = (&self.pauses, &self.limits);
         self.job_groups.mark_creeping(|group| pauses.creeps(group, limits));
         self.shares.observe_groups(cluster, &self.job_groups, &self.gpus, &self.limits);
+        self.node_means.observe_groups(cluster, &self.job_groups, pauses, &self.gpus, limits);
         self.usual_pressure.observe_hosts(cluster, &mut self.hosts, &self.frozen, &self.limits);
         self.gangs.observe_groups(
             cluster,

@@ -236,6 +236,7 @@ evidence_rows! {
         own(&[gpu::UTILIZATION, gpu::TENSOR_ACTIVE, gpu::SM_ACTIVE, gpu::POWER])
             .limit("utilization_spinning_ratio");
     IdleGpus: "allocated idle GPUs", Count, own(&[gpu::UTILIZATION, gpu::PROCESSES]).fact();
+    NodeWork: "work of this node / the other nodes", Ratio, own(WORK).limit("waited_for_ratio");
     NodeActivity: "activity of these nodes / job median", Count, own(WORK).limit("uneven_times");
     CollectiveTime: "collective time of the last rank / others", Ratio,
         other(&[collective::DURATION]).limit("late_rank_ratio").below();

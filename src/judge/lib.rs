@@ -71,6 +71,7 @@ mod loss_causes;
 mod lost_workers;
 mod moving_average;
 mod node_link_rates;
+mod node_means;
 mod node_names;
 mod nvlink_degraded;
 mod nvlink_table;
@@ -114,6 +115,7 @@ mod thresholds;
 mod uneven_group;
 mod unexplained_slowdown;
 mod usual_pressure;
+mod waited_for_node;
 mod waiting_senders;
 mod work_shares;
 
@@ -147,7 +149,7 @@ pub struct Judge {
 }
 
 /// All detectors; those that look for what no other finding explains come last.
-const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 20] = [
+const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 21] = [
     gpu_failed::detect_failed_gpus,
     slow_gpu::detect_slow_gpus,
     pcie_degraded::detect_degraded_pcie,
@@ -155,6 +157,7 @@ const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 20] = [
     fabric_degraded::detect_degraded_fabric,
     collective_hang::detect_hung_jobs,
     data_starvation::detect_starved_nodes,
+    waited_for_node::detect_waited_for_nodes,
     starved_job::detect_starved_jobs,
     growing_pauses::detect_growing_pauses,
     crash_loop::detect_crash_loops,

@@ -13,6 +13,7 @@ use super::{
     gpu_tracker::GpuTracker,
     job_group::{JobGroup, is_slowed},
     loss_causes::{CauseCandidates, LossCauses},
+    waited_for_node::told_losses,
 };
 use gaunt_cluster::Cluster;
 
@@ -61,6 +62,7 @@ impl FleetLoss {
         self.totals = LossTotals::default();
         let mut candidates = CauseCandidates::of(judge, cluster);
         let mut lost_by_code: BTreeMap<u16, u64> = BTreeMap::new();
+        let waited = told_losses(judge, cluster);
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         for (id, node) in cluster.sorted_nodes() {
             let serves = judge.hosts.get(&id).is_some_and(|host| host.queue.is_some());
@@ -68,7 +70,9 @@ impl FleetLoss {
                 let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
                 let position = judge.job_groups.group_index(*row);
                 let group = position.map(|position| &judge.job_groups.all_groups()[position]);
-                let one = GpuLossInput { gpu, group, serves, now, gap, limits: &judge.limits };
+                let waited = position.and_then(|position| waited.get(&position)).copied();
+                let limits = &judge.limits;
+                let one = GpuLossInput { gpu, group, waited, serves, now, gap, limits };
                 let slowdown = one.job_slowdown();
                 let mut share = one.lost_share(slowdown);
                 let state = one.effective_state();
@@ -124,6 +128,8 @@ impl FleetLoss {
 struct GpuLossInput<'a> {
     gpu: &'a GpuTracker,
     group: Option<&'a JobGroup>,
+    /// The share of its time for which its job has always waited for one of its nodes.
+    waited: Option<f64>,
     /// Whether its host serves requests: then its activity follows the requests, and has no baseline.
     serves: bool,
     now: gaunt_schema::UnixMs,
@@ -152,6 +158,8 @@ impl GpuLossInput<'_> {
             return None;
         }
         let of_group = self.group.and_then(JobGroup::lost_share);
+        let of_group =
+            self.waited.map_or(of_group, |waited| Some(waited.max(of_group.unwrap_or_default())));
         of_group.or_else(|| self.own_slowdown().filter(|_| self.group.is_none()))
     }
 

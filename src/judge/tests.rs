@@ -31,6 +31,7 @@ mod slow_period_tests;
 mod small_job_tests;
 mod telemetry_tests;
 mod unexplained_tests;
+mod waited_for_tests;
 
 use super::{EvidenceRow, Judge, Thresholds};
 use gaunt_cluster::Cluster;

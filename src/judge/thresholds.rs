@@ -341,6 +341,9 @@ table! {
     /// Minimum traffic / traffic expected from the job's pace: a job that only waits longer sends in proportion,
     /// another workload sends almost nothing.
     like_pace_share: f64 = 0.3;
+    /// Utilization / that of the job's other nodes up to which a node idles for which they wait, and the work / theirs from
+    /// which it does the same work.
+    waited_for_ratio: f64 = 0.75;
     /// Maximum share of samples in which one node is the busiest for data skew: above it the node is the cause.
     favourite_ratio: f64 = 0.5;
     /// Minimum samples for naming the node that is busiest most often.

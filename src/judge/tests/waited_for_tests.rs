@@ -1,0 +1,92 @@
+//! Tests of nodes for which the rest of their job has always waited.
+
+use gaunt_schema::{Device, Dialect, Report, catalogue::gpu};
+
+use super::telemetry_tests::{TargetFixture, node_report, push_reading};
+
+const NODES: [&str; 4] = ["gpu001", "gpu002", "gpu003", "gpu004"];
+
+/// The utilization and the tensor core activity of a node's GPUs.
+type Shown = (f64, f64);
+
+/// A rank that computes, and waits in a collective for the rest of the time.
+const WAITS: Shown = (0.99, 0.3);
+
+fn job_page(node: usize, (utilization, tensor): Shown) -> Report {
+    let mut page = node_report(NODES[node]);
+    for index in 0..4 {
+        let device = page.ensure_device(Device::new_gpu(index));
+        page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
+        page.add_info(device, gpu::INFO, &[("model", "H100")]);
+        for (metric, value) in [
+            (gpu::UTILIZATION, utilization),
+            (gpu::TENSOR_ACTIVE, tensor),
+            (gpu::POWER_LIMIT, 700.0),
+            (gpu::POWER, 300.0 + 200.0 * utilization),
+        ] {
+            push_reading(&mut page, Device::new_gpu(index), metric, value);
+        }
+    }
+    page
+}
+
+fn fixture_of(nodes: usize) -> TargetFixture {
+    TargetFixture::new(&NODES.map(|name| (name, Dialect::Gaunt))[..nodes])
+}
+
+#[test]
+fn node_that_idles_for_the_same_work_is_told_and_costs_what_the_job_waits() {
+    let mut fixture = fixture_of(4);
+    let idle = (0.5, 0.3);
+    fixture.run(300, |_, node| job_page(node, if node == 1 { idle } else { WAITS }));
+    assert_eq!(fixture.open_ids(), ["host_bound/gpu002"]);
+    let finding = &fixture.judge.open_findings()[0];
+    assert!(
+        finding
+            .summary
+            .as_str()
+            .ends_with("utilization 50 %, that of the other nodes 99 % for the same work."),
+        "{}",
+        finding.summary
+    );
+    assert!((finding.lost_gpus - 16.0 * (1.0 - 0.5 / 0.99)).abs() < 0.1, "{finding:?}");
+    // It stays, also over a restart, and closes once the node works like the others.
+    fixture.run(600, |_, node| job_page(node, if node == 1 { idle } else { WAITS }));
+    fixture.restart_judge(5);
+    fixture.run(400, |_, node| job_page(node, if node == 1 { idle } else { WAITS }));
+    assert_eq!(fixture.open_ids(), ["host_bound/gpu002"]);
+    assert_eq!(fixture.judge.open_findings()[0].life.opened.0 / 1_000, 151);
+    fixture.run(300, |_, node| job_page(node, WAITS));
+    assert_eq!(fixture.open_ids(), [""; 0]);
+}
+
+#[test]
+fn node_that_does_less_work_is_no_rank_that_the_others_wait_for() {
+    let mut fixture = fixture_of(4);
+    fixture.run(400, |_, node| job_page(node, if node == 1 { (0.5, 0.15) } else { WAITS }));
+    assert_eq!(fixture.open_ids(), [""; 0]);
+}
+
+#[test]
+fn two_nodes_that_idle_are_no_outlier() {
+    let mut fixture = fixture_of(4);
+    fixture.run(400, |_, node| job_page(node, if node < 2 { (0.5, 0.3) } else { WAITS }));
+    assert_eq!(fixture.open_ids(), [""; 0]);
+}
+
+#[test]
+fn of_two_nodes_without_known_traffic_one_may_do_the_same_work_by_chance() {
+    let mut fixture = fixture_of(2);
+    fixture.run(400, |_, node| job_page(node, if node == 1 { (0.5, 0.3) } else { WAITS }));
+    assert_eq!(fixture.open_ids(), [""; 0]);
+}
+
+#[test]
+fn checkpoint_that_one_rank_writes_is_none() {
+    let mut fixture = fixture_of(4);
+    fixture.run(900, |second, node| {
+        let writes = second % 450 > 400;
+        job_page(node, if writes { (if node == 1 { 0.0 } else { 0.99 }, 0.0) } else { WAITS })
+    });
+    assert_eq!(fixture.open_ids(), [""; 0]);
+}
