@@ -96,6 +96,7 @@ mod row_remaps;
 mod sample_interval;
 mod serving_queue;
 mod shift_detector;
+mod silent_node;
 mod slow_gpu;
 mod slow_node;
 mod slowdown_causes;

@@ -28,6 +28,8 @@ const MAX_EVIDENCE: usize = 8;
 pub(super) struct NodeDown {
     pub(super) finding: Finding,
     pub(super) is_silent: bool,
+    /// Whether it is up all the same: its job works as usual.
+    pub(super) is_up: bool,
 }
 
 /// Adds the findings of nodes; those of a rack none of whose nodes answers are one. It stays one until half of its nodes
@@ -39,7 +41,7 @@ pub(super) fn add_nodes_or_racks(
     outcome: &mut DetectorOutcome,
 ) {
     let mut silent: BTreeMap<SanitizedText, Finding> = BTreeMap::new();
-    for NodeDown { finding, is_silent } in nodes {
+    for NodeDown { finding, is_silent, .. } in nodes {
         if !is_silent && is_of_outage(judge, cluster, &finding) {
             continue;
         }

@@ -16,6 +16,7 @@ use super::{
     pending_finding::{CERTAIN, format_count, format_time_of_day},
     port_down::jobs_on_node,
     rack_down::{NodeDown, add_nodes_or_racks},
+    silent_node::{cap_nodes_silent_together, is_job_at_work, was_idle},
 };
 use gaunt_cluster::{Cluster, TargetHealth, TrackedTarget, host_of};
 
@@ -43,6 +44,7 @@ pub(super) fn detect_down_targets(
         let found = Found { name: &name, targets: &targets, all_fail: &all_fail };
         nodes.push(node_finding(judge, cluster, &found));
     }
+    cap_nodes_silent_together(judge, &mut nodes);
     add_nodes_or_racks(judge, cluster, nodes, outcome);
 }
 
@@ -99,8 +101,16 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Nod
         });
         [Some(failed), dropped].into_iter().flatten()
     });
-    let long = cluster.now().duration_since(since).as_secs_f64() >= judge.limits.dark_seconds;
-    let critical = is_silent && long && !jobs.is_empty();
+    let silent = cluster.now().duration_since(since).as_secs_f64();
+    let long = silent >= judge.limits.dark_seconds;
+    let is_up =
+        is_silent && node.is_some_and(|node| is_job_at_work(judge, cluster, node, &jobs, since));
+    let open = judge.tracker.open_one(&id).map(|open| open.severity);
+    // What was no page when it became due is none because its job ends later.
+    let was_spared = open == Some(Severity::Warning) && silent >= 2.0 * judge.limits.dark_seconds;
+    let is_harmless = is_up || was_spared || node.is_some_and(|node| was_idle(judge, node));
+    let is_lost = open == Some(Severity::Critical) || !is_harmless;
+    let critical = is_silent && long && !jobs.is_empty() && is_lost;
     let victim = |job: &SanitizedText| Entity {
         job: Some(job.clone()),
         ..Entity::new(gaunt_schema::EntityKind::Job)
@@ -116,7 +126,7 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Nod
         evidence: evidence.collect(),
         ..Finding::new(FindingKind::TargetDown, severity, Entity::new_node(name))
     };
-    NodeDown { finding, is_silent }
+    NodeDown { finding, is_silent, is_up }
 }
 
 fn render_summary(

@@ -27,6 +27,7 @@ mod rack_tests;
 mod rare_error_tests;
 mod restart_tests;
 mod shared_cause_tests;
+mod silent_node_tests;
 mod slow_period_tests;
 mod small_job_tests;
 mod telemetry_tests;

@@ -1,0 +1,128 @@
+//! Tests of nodes that no target answers for: lost to their jobs, or only to gaunt.
+
+use gaunt_schema::{
+    Batch, Delivery, Device, Dialect, RejectionCounts, Report, ScrapeFailure, ScrapedPage,
+    Severity, TargetId, UnixMs, catalogue::gpu,
+};
+
+use super::telemetry_tests::{TargetFixture, node_report, push_reading};
+
+const NODES: [&str; 5] = ["gpu001", "gpu002", "gpu003", "gpu004", "gpu005"];
+
+/// The second from which nodes are silent.
+const SILENT: i64 = 120;
+
+/// How busy a node's GPUs are.
+#[derive(Clone, Copy, PartialEq)]
+enum Work {
+    Usual,
+    /// They wait for the lost node.
+    Hangs,
+    Idle,
+}
+
+/// The first three nodes have one job, and each of the others one of its own.
+fn job_page(node: usize, work: Work) -> Report {
+    let mut page = node_report(NODES[node]);
+    let job = if node < 3 { "8812" } else { NODES[node] };
+    let (utilization, tensor) = match work {
+        Work::Usual => (0.99, 0.4),
+        Work::Hangs => (1.0, 0.0),
+        Work::Idle => (0.0, 0.0),
+    };
+    let device = page.ensure_device(Device::new_gpu(0));
+    page.add_info(device, gpu::JOB_INFO, &[("job", job)]);
+    page.add_info(device, gpu::INFO, &[("model", "H100")]);
+    for (metric, value) in [
+        (gpu::UTILIZATION, utilization),
+        (gpu::TENSOR_ACTIVE, tensor),
+        (gpu::POWER_LIMIT, 700.0),
+        (gpu::POWER, 100.0 + 1_000.0 * tensor),
+    ] {
+        push_reading(&mut page, Device::new_gpu(0), metric, value);
+    }
+    page
+}
+
+/// Runs until a second in which each node works like this, or is silent.
+fn run_until(
+    fixture: &mut TargetFixture,
+    end: i64,
+    work_of: impl Fn(i64, usize) -> Option<Work>,
+) -> Vec<(String, Severity)> {
+    while fixture.second < end {
+        fixture.second += 1;
+        let at = UnixMs(fixture.second * 1_000);
+        for node in 0..NODES.len() {
+            let page = |work| ScrapedPage {
+                report: job_page(node, work),
+                dialect: Dialect::Gaunt,
+                bytes: 1,
+                rejected: RejectionCounts::default(),
+            };
+            let refused = || ScrapeFailure::Connect("host unreachable".into());
+            let outcome = work_of(fixture.second, node).map(page).ok_or_else(refused);
+            let batch = Batch { target: TargetId(node as u32), at, duration_ms: 1.0, outcome };
+            fixture.cluster.ingest_delivery(Delivery::Batch(batch));
+        }
+        fixture.cluster.advance_to(at);
+        fixture.judge.evaluate_cluster(&fixture.cluster);
+    }
+    let open = fixture.judge.open_findings();
+    let down = open.iter().filter(|finding| finding.id.starts_with("target_down"));
+    down.map(|finding| (finding.id.clone(), finding.severity)).collect()
+}
+
+fn fixture() -> TargetFixture {
+    TargetFixture::new(&NODES.map(|name| (name, Dialect::Gaunt)))
+}
+
+fn silent(second: i64, is_silent: bool, work: Work) -> Option<Work> {
+    (second <= SILENT || !is_silent).then_some(work)
+}
+
+fn warning(node: &str) -> (String, Severity) {
+    (format!("target_down/{node}"), Severity::Warning)
+}
+
+#[test]
+fn node_that_is_lost_to_its_job_is_a_page() {
+    let mut fixture = fixture();
+    let found = run_until(&mut fixture, 300, |second, node| {
+        let hangs = second > SILENT && node < 3;
+        silent(second, node == 1, if hangs { Work::Hangs } else { Work::Usual })
+    });
+    assert_eq!(found, [("target_down/gpu002".to_owned(), Severity::Critical)]);
+}
+
+#[test]
+fn node_whose_job_works_as_usual_is_a_warning_and_stays_one_when_the_job_ends() {
+    let mut fixture = fixture();
+    let is_silent = |node| node == 1;
+    let at_work = |second, node| silent(second, is_silent(node), Work::Usual);
+    assert_eq!(run_until(&mut fixture, 400, at_work), [warning("gpu002")]);
+    let found = run_until(&mut fixture, 500, |second, node| {
+        silent(second, is_silent(node), if node < 3 { Work::Idle } else { Work::Usual })
+    });
+    assert_eq!(found, [warning("gpu002")]);
+}
+
+#[test]
+fn node_with_a_job_of_its_own_is_a_page_unless_it_fell_silent_with_one_that_is_up() {
+    let alone =
+        run_until(&mut fixture(), 300, |second, node| silent(second, node == 3, Work::Usual));
+    assert_eq!(alone, [("target_down/gpu004".to_owned(), Severity::Critical)]);
+    let together = run_until(&mut fixture(), 300, |second, node| {
+        silent(second, node == 3 || node == 1, Work::Usual)
+    });
+    assert_eq!(together, [warning("gpu002"), warning("gpu004")]);
+}
+
+#[test]
+fn node_whose_gpus_were_idle_before_is_a_warning() {
+    let found = run_until(&mut fixture(), 300, |second, node| {
+        let is_over = node == 3 && second > SILENT - 30;
+        silent(second, node == 3, if is_over { Work::Idle } else { Work::Usual })
+    });
+    assert_eq!(found, [warning("gpu004")]);
+}
