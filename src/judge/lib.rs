@@ -64,6 +64,7 @@ mod late_ranks;
 mod lingering_gpus;
 mod link_averages;
 mod link_quality;
+mod link_resends;
 mod loaded_ports;
 mod lone_clock;
 mod loss_attribution;

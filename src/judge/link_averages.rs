@@ -357,7 +357,7 @@ pub(super) fn current_value(average: MovingAverage, cluster: &Cluster) -> Option
 }
 
 /// Assumed packet size where packets are not counted: that of RoCE.
-const PACKET_BYTES: f64 = 4_096.0;
+pub(super) const PACKET_BYTES: f64 = 4_096.0;
 
 fn ratio_to_baseline(
     average: MovingAverage,

@@ -11,6 +11,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
     link_averages::{LinkAverages, current_value},
+    link_resends::lone_resends,
     node_link_rates::FleetLinkRates,
     pending_finding::PendingFinding,
     port_counters::LINK_ERRORS,
@@ -167,7 +168,7 @@ impl ActivePort<'_> {
         let events = self.link.error_events;
         let recur = events.is_unusual(self.peers);
         if !errs && !recur {
-            return None;
+            return self.detect_resends();
         }
         let slowed = self.slowed_group().map(|(_, slowed)| slowed);
         let lost = self.any_sender_resends(resends);
@@ -195,6 +196,32 @@ impl ActivePort<'_> {
                     EvidenceRow::CorrectedBits.to_evidence(corrected, Some(limits.counter_times)),
                     EvidenceRow::Retransmits.to_evidence(retransmitted, None),
                     EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
+                ]),
+        )
+    }
+
+    /// Returns a finding if it is the only port of a slower job that sends packets again.
+    fn detect_resends(&self) -> Option<PendingFinding> {
+        let limits = &self.judge.limits;
+        let (group, slowed) = self.slowed_group()?;
+        let rate = lone_resends(self.judge, self.cluster, (self.id, self.row), group)?;
+        let (entity, job) = (self.to_entity(), group.render_title());
+        let summary = format!(
+            "{entity} sends {rate:.0} packets per second again, no other port of {job} does: its link loses packets."
+        );
+        let next = format!(
+            "{} If they are sound, check the port that it sends to.",
+            self.cleaning_advice()
+        );
+        Some(
+            self.pending_finding(FindingKind::LinkErrors, 1)
+                .with_hold_seconds(limits.link_errors_seconds)
+                .with_summary(summary, next)
+                .with_evidence([
+                    EvidenceRow::Retransmits
+                        .to_evidence(Some(rate), Some(limits.errors_per_second))
+                        .with_threshold("errors_per_second"),
+                    EvidenceRow::JobSlowdown.to_evidence(Some(slowed), Some(limits.slowed_ratio)),
                 ]),
         )
     }

@@ -20,6 +20,7 @@ mod job_stop_tests;
 mod lagging_rank_tests;
 mod late_rank_tests;
 mod link_rate_tests;
+mod lone_resend_tests;
 mod loss_attribution_tests;
 mod probe_evidence_tests;
 mod quiet_congestion_tests;

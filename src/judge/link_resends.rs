@@ -1,0 +1,61 @@
+//! Lone resends: the only port of a job that sends packets again. Packets get lost on its link, although no counter of the
+//! link itself says so. Where a queue drops packets, or a receiver is slow, all that send to it do.
+
+use gaunt_cluster::{Cluster, NodeId};
+use gaunt_schema::{DeviceClass, catalogue::port};
+
+use super::{
+    JudgeState,
+    job_group::JobGroup,
+    link_averages::{LinkAverages, PACKET_BYTES, current_value},
+};
+
+/// The share of its packets that a port sends again from which its job may be slower for that.
+const LEAST_SHARE: f64 = 1e-6;
+
+/// How many times as much it sends again as any port of the job's other nodes.
+const LONE_TIMES: f64 = 10.0;
+
+/// The least other nodes of the job.
+const LEAST_OTHERS: usize = 1;
+
+/// Returns the packets per second that this port of a slower job sends again, if no other node of the job does, and none
+/// has errors of a link, which would explain it.
+pub(super) fn lone_resends(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    (id, row): (NodeId, u32),
+    group: &JobGroup,
+) -> Option<f64> {
+    let limits = &judge.limits;
+    let resends_of = |link: &LinkAverages| current_value(link.retransmitted, cluster);
+    let own = judge.links.of(row)?;
+    let rate = resends_of(own).filter(|rate| *rate >= limits.errors_per_second)?;
+    let packets = cluster.current_rate(port::TRANSMIT_PACKETS, row);
+    let packets = packets.or_else(|| {
+        cluster.current_rate(port::TRANSMIT_BYTES, row).map(|bytes| bytes / PACKET_BYTES)
+    })?;
+    if rate < packets * LEAST_SHARE || group.confirmed_slowdown(limits.slowed_ratio).is_none() {
+        return None;
+    }
+    let peers = judge.links.sum_errors();
+    let links_of = |id: NodeId| {
+        let node = cluster.node_by_id(id);
+        let rows = node.map(|node| node.device_rows(DeviceClass::Port)).unwrap_or_default();
+        rows.iter().filter_map(|row| judge.links.of(*row))
+    };
+    let has_errors = |link: &LinkAverages| {
+        current_value(link.errors, cluster).is_some_and(|rate| rate >= limits.errors_per_second)
+            || link.error_events.is_unusual(peers)
+    };
+    if group.nodes.iter().any(|id| links_of(*id).any(has_errors)) {
+        return None;
+    }
+    let most_of = |id: &NodeId| links_of(*id).filter_map(resends_of).reduce(f64::max);
+    let others = group.nodes.iter().filter(|other| **other != id);
+    let others: Vec<f64> = others.filter_map(most_of).collect();
+    let is_lone = others.len() >= LEAST_OTHERS && others.iter().all(|it| it * LONE_TIMES <= rate);
+    // Of the ports of its node it is the one that sends most again.
+    let is_most = most_of(&id).is_some_and(|most| rate >= most);
+    (is_lone && is_most).then_some(rate)
+}
