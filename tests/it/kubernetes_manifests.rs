@@ -202,6 +202,37 @@ fn exporter_accepts_arguments_and_settings_of_manifests() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("$(NODE_NAME)"), "{errors}");
 }
 
+/// The image has no shell, and where nothing can be measured the pod starts.
+#[test]
+fn init_container_of_the_example_runs_gaunt_probe_of_the_image() {
+    let text = fs::read_to_string(kubernetes_folder().join("init-container.yaml")).unwrap();
+    let pod: Value = serde_saphyr::from_str(&text).unwrap();
+    let values = fs::read_to_string(kubernetes_folder().join("chart/values.yaml")).unwrap();
+    let values: Value = serde_saphyr::from_str(&values).unwrap();
+    let container = &pod["spec"]["initContainers"][0];
+    let repository = values["image"]["repository"].as_str().unwrap();
+    assert_eq!(container["image"], format!("{repository}:{}", env!("CARGO_PKG_VERSION")));
+    let words: Vec<&str> = container["command"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|word| word.as_str().unwrap())
+        .collect();
+    assert_eq!(words[0], "gaunt-probe");
+    let output = Command::new(program_path(words[0]))
+        .args(&words[1..])
+        .args([
+            "--cuda-library",
+            "/nowhere/libcuda.so",
+            "--nvml-library",
+            "/nowhere/libnvidia-ml.so",
+        ])
+        .run_to_end();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    assert!(errors.starts_with("gaunt-probe: "), "{errors}");
+}
+
 #[test]
 fn chart_contains_every_rule_file_and_dashboard() {
     let chart = kubernetes_folder().join("chart");

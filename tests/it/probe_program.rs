@@ -182,6 +182,8 @@ fn slow_link_shows_in_the_matrix_and_fails_a_floor() {
         output.ending_message()
     );
     assert_eq!(probe.run(&["send-recv", "--bytes", "1MiB", "--floor", "20"]).code, 0);
+    let faults_only = ["send-recv", "--bytes", "1MiB", "--floor", "100", "--faults-only"];
+    assert_eq!(probe.run(&faults_only).code, 5);
 }
 
 #[test]
@@ -365,6 +367,12 @@ fn missing_driver_is_reported_in_one_line() {
         error.contains("no CUDA driver: /nowhere/libcuda.so") && error.lines().count() == 1,
         "{error}"
     );
+    let started_anyway = Command::new(program_path("gaunt-probe"))
+        .args(["all-reduce", "--faults-only", "--cuda-library", "/nowhere/libcuda.so"])
+        .run_to_end();
+    assert_eq!(started_anyway.status.code(), Some(0));
+    let error = String::from_utf8(started_anyway.stderr).unwrap();
+    assert!(error.starts_with("gaunt-probe: "), "says why nothing was measured: {error}");
     let doctor = Command::new(program_path("gaunt-probe"))
         .args([
             "doctor",

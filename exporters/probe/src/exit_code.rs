@@ -61,6 +61,11 @@ impl ExitKind {
         Self::ALL.iter().find(|(kind, _, _)| *kind == self).map_or(1, |(_, code, _)| *code)
     }
 
+    /// Whether the GPUs or their links have a fault: everything else says that nothing was measured, or nothing bad.
+    pub fn is_fault(self) -> bool {
+        matches!(self, Self::WrongData | Self::Slow | Self::Hung | Self::Lost)
+    }
+
     /// The meaning of the exit code.
     pub fn code_meaning(self) -> &'static str {
         Self::ALL.iter().find(|(kind, _, _)| *kind == self).map_or("", |(_, _, meaning)| meaning)
@@ -172,6 +177,8 @@ mod tests {
         assert_eq!(codes.len(), ExitKind::ALL.len());
         assert!(!codes.contains(&2), "2 is the code of snapshot --check");
         assert_eq!(ExitKind::Lost.exit_code(), 7);
+        let faults = ExitKind::ALL.iter().filter(|(kind, _, _)| kind.is_fault());
+        assert!(faults.map(|(_, code, _)| *code).eq(4..=7), "as the help of --faults-only says");
     }
 
     #[test]

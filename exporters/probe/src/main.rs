@@ -1,5 +1,6 @@
 //! gaunt-probe: parses the command line, runs the measurement, and prints the result.
 
+mod end_signals;
 mod probe_cli;
 mod result_table;
 
@@ -28,7 +29,8 @@ fn main() -> ExitCode {
             return ExitCode::from(if is_answer { 0 } else { ExitKind::Refused.exit_code() });
         }
     };
-    match run(&arguments.command) {
+    match end_signals::exit_on_signals().map_err(Into::into).and_then(|()| run(&arguments.command))
+    {
         Ok(kind) => ExitCode::from(kind.exit_code()),
         Err(error) => {
             _ = writeln!(io::stderr().lock(), "gaunt-probe: {error:#}");
@@ -95,7 +97,7 @@ fn run(command: &ProbeCommand) -> anyhow::Result<ExitKind> {
     } else {
         result_table::write_result(&result, &mut out)?;
     }
-    Ok(result.ending.kind)
+    Ok(measuring.exit_kind(result.ending.kind))
 }
 
 /// Measures with other nodes, and prints one line for each.
@@ -119,7 +121,7 @@ fn run_cross_node(
     if exit.kind != ExitKind::Measured {
         writeln!(io::stderr().lock(), "gaunt-probe: {exit}")?;
     }
-    Ok(exit.kind)
+    Ok(arguments.measuring.exit_kind(exit.kind))
 }
 
 /// Compares the measurements with --floor.

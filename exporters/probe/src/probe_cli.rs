@@ -120,6 +120,9 @@ pub(crate) struct MeasureArguments {
     /// Minimum bandwidth in GB/s; below it the exit code is 5
     #[arg(long, value_name = "GB/S")]
     pub(crate) floor: Option<f64>,
+    /// End with 0 unless the GPUs or their links have a fault (exit codes 4 to 7): for what must start where nothing could be measured
+    #[arg(long)]
+    faults_only: bool,
     /// Also measure NCCL, if installed; NCCL allocates its own memory
     #[arg(long = "nccl")]
     compare_nccl: bool,
@@ -311,6 +314,11 @@ impl ProbeCommand {
 }
 
 impl MeasureArguments {
+    /// What decides the exit code: with `--faults-only` everything but a fault is as good as a measurement.
+    pub(crate) fn exit_kind(&self, kind: ExitKind) -> ExitKind {
+        if self.faults_only && !kind.is_fault() { ExitKind::Measured } else { kind }
+    }
+
     fn to_request(&self, kind: MeasureKind, defaults: MeasureLimits) -> MeasureRequest {
         let millis =
             |time: Option<Duration>, default| time.map_or(default, |time| time.as_millis() as u64);
