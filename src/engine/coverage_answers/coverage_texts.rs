@@ -28,8 +28,8 @@ pub(super) fn describe_untried(count: u32) -> String {
 }
 
 /// The next step without any GPU.
-pub(super) const NO_GPUS_NEXT: &str =
-    "Add targets that export GPU metrics: dcgm-exporter or gaunt-node.";
+pub(super) const NO_GPUS_NEXT: &str = "Add targets that export GPU metrics: dcgm-exporter or \
+    gaunt-node. Where gaunt-node runs, `gaunt-node doctor` says why it has none.";
 
 /// Returns the result of a check as a sentence, and the next step if something is missing.
 pub(super) fn describe_check(kind: CoverageKind, known: u32, total: u32) -> (String, &'static str) {
