@@ -114,3 +114,16 @@ fn settings_are_kept_when_a_package_is_replaced() {
         assert_eq!(listed, settings, "{package}");
     }
 }
+
+#[test]
+fn containerfile_builds_this_version_with_its_toolchain() {
+    let text = fs::read_to_string(root().join("config/packaging/Containerfile")).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(text.contains(&format!("org.opencontainers.image.version=\"{version}\"")), "{version}");
+    assert!(text.contains(&format!("-t localhost/gaunt:{version} .")), "{version}");
+    let toolchain = fs::read_to_string(root().join("rust-toolchain.toml")).unwrap();
+    let toolchain: toml::Table = toml::from_str(&toolchain).unwrap();
+    let channel = toolchain["toolchain"]["channel"].as_str().unwrap();
+    let minor = channel.rsplit_once('.').unwrap().0;
+    assert!(text.contains(&format!("docker.io/library/rust:{minor}-")), "{channel}");
+}
