@@ -202,7 +202,7 @@ impl SilentHosts {
         let sends_from = |host: &HostAverages| {
             limits.silent_network_ratio.max(usual(host).unwrap_or_default() * share)
         };
-        let traffic = |host: &HostAverages| Some(host.compare_traffic(cluster)?.now);
+        let traffic = |host: &HostAverages| host.busier_traffic(cluster);
         if hosts().any(|host| traffic(host).is_some_and(|now| now >= sends_from(host))) {
             return None;
         }

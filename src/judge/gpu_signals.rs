@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use gaunt_schema::{
-    DeviceClass, MetricId, UnixMs,
-    catalogue::{gpu, gpu_health, host, port},
+    MetricId, UnixMs,
+    catalogue::{gpu, gpu_health},
 };
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     rare_events::RareEvents,
 };
-use gaunt_cluster::{Cluster, Node};
+use gaunt_cluster::Cluster;
 
 /// Utilization from which a GPU has the clock of a light load, which is no lower than that of a heavy one.
 pub(super) const LIGHT_LOAD_RATIO: f64 = 0.1;
@@ -462,35 +462,6 @@ pub(super) fn uses_memory(cluster: &Cluster, row: u32, limits: &Thresholds) -> O
 fn power_limit(cluster: &Cluster, row: u32) -> Option<f64> {
     let reported = cluster.current_value(gpu::POWER_LIMIT, row).filter(|limit| *limit > 0.0);
     reported.or_else(|| gpu_ratings::rated_power_limit(cluster.gpu_model(row)?))
-}
-
-/// Returns the larger direction of all the node's ports together, as a share of their line rates; of its network devices
-/// where it has no port: there the job's traffic goes over Ethernet like all other.
-pub(super) fn network_share(cluster: &Cluster, node: &Node) -> Option<f64> {
-    let ports = [port::RECEIVE_BYTES, port::TRANSMIT_BYTES, port::RATE];
-    let devices = [host::NETDEV_RECEIVE_BYTES, host::NETDEV_TRANSMIT_BYTES, host::NETDEV_SPEED];
-    let share = share_of_rate(cluster, node.device_rows(DeviceClass::Port), ports);
-    share.or_else(|| share_of_rate(cluster, node.device_rows(DeviceClass::Netdev), devices))
-}
-
-/// Returns the larger direction of all these devices together as a share of their rates, as far as both are known.
-fn share_of_rate(
-    cluster: &Cluster,
-    rows: &[u32],
-    [receives, transmits, rate_of]: [MetricId; 3],
-) -> Option<f64> {
-    let (mut receive, mut transmit, mut rate) = (0.0, 0.0, 0.0);
-    for row in rows {
-        let traffic = cluster.current_rate(receives, *row);
-        let traffic = traffic.zip(cluster.current_rate(transmits, *row));
-        let line = cluster.current_value(rate_of, *row).filter(|line| *line > 0.0);
-        if let (Some((r, t)), Some(line)) = (traffic, line) {
-            receive += r;
-            transmit += t;
-            rate += line;
-        }
-    }
-    (rate > 0.0).then(|| f64::max(receive, transmit) / rate)
 }
 
 fn max_known(a: Option<f64>, b: Option<f64>) -> Option<f64> {

@@ -10,9 +10,9 @@ use gaunt_schema::{
 use super::{
     Thresholds,
     baseline::{Baseline, SampleMoment, WorseDirection},
-    gpu_signals,
     host_evidence::{HostEvidence, PressureSource},
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
+    network_share::network_share,
     serving_queue::{self, ServingQueue},
 };
 use gaunt_cluster::{Cluster, Node};
@@ -23,8 +23,10 @@ pub(super) struct HostAverages {
     pub(super) io_pressure: MovingAverage,
     pub(super) cpu_pressure: MovingAverage,
     pub(super) busiest_cpu: MovingAverage,
-    /// Share of the nominal rate of all its ports.
+    /// Share of the nominal rate of all its ports, in both directions.
     pub(super) network: MovingAverage,
+    /// The same in the busier direction.
+    busier_network: MovingAverage,
     /// Requests per second to its network file systems, and the time that those took: a mean of few answers says little.
     requests: MovingAverage,
     answering: MovingAverage,
@@ -104,13 +106,14 @@ impl HostAverages {
         let gap = cluster.freshness_window();
         let tick = &mut SampleTiming::new(at, limits.average_seconds, gap);
         let moment = SampleMoment { at: tick.sampled_at(), frozen };
-        let share = gpu_signals::network_share(cluster, node);
+        let share = network_share(cluster, node);
         let baseline = self.usual_network.usual_value();
         let little = baseline.map_or(0.0, |baseline| baseline * limits.standstill_ratio);
-        if share.is_some_and(|share| share > little) {
+        if share.is_some_and(|share| share.busier > little) {
             self.carried = tick.sampled_at();
         }
-        self.network.add_sample(share, tick);
+        self.network.add_sample(share.map(|share| share.exchanged), tick);
+        self.busier_network.add_sample(share.map(|share| share.busier), tick);
         self.usual_network.learn_value(
             self.network.value_at(at, gap),
             moment,
@@ -300,9 +303,14 @@ impl HostAverages {
         compare_average(self.busiest_cpu, &self.usual_busiest, cluster)
     }
 
-    /// Returns the share of the nominal rate that its ports carry.
+    /// Returns the share of the nominal rate that its ports carry in both directions.
     pub(super) fn compare_traffic(&self, cluster: &Cluster) -> Option<BaselineComparison> {
         compare_average(self.network, &self.usual_network, cluster)
+    }
+
+    /// Returns the share of the nominal rate that its ports carry in the busier direction.
+    pub(super) fn busier_traffic(&self, cluster: &Cluster) -> Option<f64> {
+        self.busier_network.value_at(cluster.now(), cluster.freshness_window())
     }
 
     /// Whether no recent sample showed more than next to nothing sent; none where it is not known to send much.

@@ -214,8 +214,10 @@ impl SlowdownProfile {
     pub(super) fn of(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Self {
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let gpus = || group.gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
-        let hosts = group.nodes.iter().filter_map(|id| judge.hosts.get(id));
-        let traffic = hosts.filter_map(|host| {
+        // A job on one node exchanges nothing with others.
+        let nodes = if group.nodes.len() > 1 { group.nodes.as_slice() } else { &[] };
+        let traffic = nodes.iter().filter_map(|id| judge.hosts.get(id));
+        let traffic = traffic.filter_map(|host| {
             let traffic = host.compare_traffic(cluster)?;
             Some(
                 traffic.now

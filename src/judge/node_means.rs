@@ -6,11 +6,12 @@ use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::DeviceClass;
 
 use super::{
-    Thresholds, gpu_signals,
+    Thresholds,
     gpu_tracker::GpuTracker,
     job_group::{JobGroup, JobGroups},
     job_pauses::Pauses,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
+    network_share::network_share,
 };
 
 /// Seconds over which the mean reaches: long beside a checkpoint that one rank writes.
@@ -29,7 +30,7 @@ pub(super) struct NodeMean {
     pub(super) utilization: f32,
     /// Their tensor core activity.
     pub(super) tensor: f32,
-    /// The share of the line rate that it sends or receives.
+    /// The share of the line rate that it sends and receives.
     pub(super) traffic: f32,
     /// Its GPUs' utilization of late.
     pub(super) recent: MovingAverage,
@@ -131,6 +132,6 @@ fn values_of(
     [
         mean_of(&|gpu| gpu.averages.utilization_at(now, gap)),
         mean_of(&|gpu| gpu.averages.pipe_activity(now, gap).1),
-        gpu_signals::network_share(cluster, node),
+        network_share(cluster, node).map(|share| share.exchanged),
     ]
 }

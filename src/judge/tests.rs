@@ -22,6 +22,7 @@ mod late_rank_tests;
 mod link_rate_tests;
 mod lone_resend_tests;
 mod loss_attribution_tests;
+mod one_way_traffic_tests;
 mod probe_evidence_tests;
 mod quiet_congestion_tests;
 mod rack_tests;

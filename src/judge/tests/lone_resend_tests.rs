@@ -14,20 +14,20 @@ const ONSET: i64 = 200;
 
 /// A page of a job whose pace is this share of its usual one since the onset, with a total of packets sent again.
 fn job_page(second: i64, node: usize, pace: f64, resends: f64, symbols: f64) -> Report {
-    let mut page = node_report(NODES[node]);
+    let mut report = node_report(NODES[node]);
     let since = (second - ONSET).max(0) as f64;
     let slow = if second > ONSET { pace } else { 1.0 };
     for index in 0..4 {
-        let device = page.ensure_device(Device::new_gpu(index));
-        page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
-        page.add_info(device, gpu::INFO, &[("model", "H100")]);
+        let device = report.ensure_device(Device::new_gpu(index));
+        report.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
+        report.add_info(device, gpu::INFO, &[("model", "H100")]);
         for (metric, value) in [
             (gpu::UTILIZATION, 0.99),
             (gpu::TENSOR_ACTIVE, 0.4 * slow),
             (gpu::POWER_LIMIT, 700.0),
             (gpu::POWER, 300.0 + 250.0 * slow),
         ] {
-            push_reading(&mut page, Device::new_gpu(index), metric, value);
+            push_reading(&mut report, Device::new_gpu(index), metric, value);
         }
     }
     let bytes = 5e9 * (second.min(ONSET) as f64 + since * pace);
@@ -40,9 +40,9 @@ fn job_page(second: i64, node: usize, pace: f64, resends: f64, symbols: f64) -> 
         (port::PACKET_SEQUENCE_ERRORS, resends * since),
         (port::SYMBOL_ERRORS, symbols * since),
     ] {
-        push_reading(&mut page, Device::new_port("mlx5_0", "1"), metric, value);
+        push_reading(&mut report, Device::new_port("mlx5_0", "1"), metric, value);
     }
-    page
+    report
 }
 
 /// What is told of the ports after a while, and how severe it is.

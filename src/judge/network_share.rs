@@ -1,0 +1,50 @@
+//! Network share: how much of the line rate of its ports a node uses.
+
+use gaunt_cluster::{Cluster, Node};
+use gaunt_schema::{
+    DeviceClass, MetricId,
+    catalogue::{host, port},
+};
+
+/// The traffic of a node as shares of the line rates of all its ports together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NetworkShare {
+    /// The smaller direction. A collective sends what it receives; what goes in one direction only is a checkpoint or a
+    /// dataset, which may take the same ports.
+    pub(super) exchanged: f64,
+    /// The larger direction.
+    pub(super) busier: f64,
+}
+
+/// Returns the traffic of a node's ports; of its network devices where it has no port: there the job's traffic goes over
+/// Ethernet like all other.
+pub(super) fn network_share(cluster: &Cluster, node: &Node) -> Option<NetworkShare> {
+    let ports = [port::RECEIVE_BYTES, port::TRANSMIT_BYTES, port::RATE];
+    let devices = [host::NETDEV_RECEIVE_BYTES, host::NETDEV_TRANSMIT_BYTES, host::NETDEV_SPEED];
+    let share = share_of_rate(cluster, node.device_rows(DeviceClass::Port), ports);
+    share.or_else(|| share_of_rate(cluster, node.device_rows(DeviceClass::Netdev), devices))
+}
+
+/// Returns the traffic of all these devices together as shares of their rates, as far as both are known.
+fn share_of_rate(
+    cluster: &Cluster,
+    rows: &[u32],
+    [receives, transmits, rate_of]: [MetricId; 3],
+) -> Option<NetworkShare> {
+    let (mut receive, mut transmit, mut rate) = (0.0, 0.0, 0.0);
+    for row in rows {
+        let traffic = cluster.current_rate(receives, *row);
+        let traffic = traffic.zip(cluster.current_rate(transmits, *row));
+        let line = cluster.current_value(rate_of, *row).filter(|line| *line > 0.0);
+        if let (Some((r, t)), Some(line)) = (traffic, line) {
+            receive += r;
+            transmit += t;
+            rate += line;
+        }
+    }
+    let of = |bytes: f64| bytes / rate;
+    (rate > 0.0).then(|| NetworkShare {
+        exchanged: of(f64::min(receive, transmit)),
+        busier: of(f64::max(receive, transmit)),
+    })
+}
