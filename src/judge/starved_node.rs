@@ -1,7 +1,7 @@
 //! Starved nodes: nodes whose GPUs are below their baseline and below those of their job, and the finding about one.
 
 use gaunt_cluster::{Cluster, Node, NodeId};
-use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind};
+use gaunt_schema::{DeviceClass, Entity, EvidenceItem, Finding, FindingKind, SanitizedText};
 
 use super::{
     EvidenceRow, JudgeState, Thresholds, checkpoint_pause,
@@ -42,6 +42,23 @@ pub(super) struct StarvedNode<'a> {
 fn is_waited_for(host: &HostAverages, elsewhere: Option<f64>, limits: &Thresholds) -> bool {
     host.evidence.is_likely(PressureSource::Cpu)
         && elsewhere.is_some_and(|busy| busy >= limits.utilization_spinning_ratio)
+}
+
+/// Returns the kind as which a node that makes its GPUs wait is told: that of the open finding about it, if there is one.
+/// What its host shows besides is more evidence of the same fault, and not another one.
+pub(super) fn told_kind(
+    judge: &JudgeState,
+    node: &SanitizedText,
+    kind: FindingKind,
+) -> FindingKind {
+    let is_open = |kind: &FindingKind| {
+        let id = Finding::build_id(*kind, &Entity::new_node(node));
+        judge.tracker.open_one(&id).is_some()
+    };
+    [kind, FindingKind::DataStarved, FindingKind::HostBound]
+        .into_iter()
+        .find(is_open)
+        .unwrap_or(kind)
 }
 
 /// Returns the seconds for which a host that writes may only write a checkpoint, which averages then forget.
@@ -264,6 +281,7 @@ impl<'a> StarvedNode<'a> {
         } else {
             FindingKind::HostBound
         };
+        let kind = told_kind(judge, &self.node.name, kind);
         let interval = SampleInterval::of_gpus(cluster, self.node);
         // Its own drop and the waiting of the others are one kind of evidence seen from two sides.
         let is_relative = alone || waits || self.idle_ranks == Some(true);

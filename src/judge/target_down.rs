@@ -106,8 +106,11 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Nod
     let is_up =
         is_silent && node.is_some_and(|node| is_job_at_work(judge, cluster, node, &jobs, since));
     let open = judge.tracker.open_one(&id).map(|open| open.severity);
-    // What was no page when it became due is none because its job ends later.
-    let was_spared = open == Some(Severity::Warning) && silent >= 2.0 * judge.limits.dark_seconds;
+    // What was no page when it became due is none because its job ends later. A restart may have come between.
+    let due = UnixMs(since.0 + (judge.limits.dark_seconds * 1e3) as i64);
+    let was_judged = judge.first_step.is_some_and(|first| first <= due);
+    let was_spared =
+        was_judged && open == Some(Severity::Warning) && silent >= 2.0 * judge.limits.dark_seconds;
     let is_harmless = is_up || was_spared || node.is_some_and(|node| was_idle(judge, node));
     let is_lost = open == Some(Severity::Critical) || !is_harmless;
     let critical = is_silent && long && !jobs.is_empty() && is_lost;

@@ -145,7 +145,6 @@ impl JobFixture {
             report.push(device, metric, reading);
         };
         say(Device::new_node(), host::CPU_BUSIEST, shown.busiest.into());
-        // A pressure counter that grows by its share in each second.
         say(Device::new_node(), host::IO_PRESSURE, (1e6 + shown.io * self.second as f64).into());
         let (unlisted, boards) = if node == 0 { (self.unlisted, self.boards) } else { (0, 2) };
         let first = u32::from(!shown.present).max(unlisted);
@@ -202,9 +201,9 @@ impl JobFixture {
 /// Asserts that every value of a finding has a source, and every limit a key or a note.
 fn assert_sourced(finding: &Finding) {
     for number in &finding.evidence {
-        let counted = number.source.is_empty() && number.threshold.is_empty();
-        assert!(!counted, "{}: {} has no source", finding.id, number.what);
-        let bare = number.limit.is_some() && number.threshold.is_empty() && number.note.is_empty();
+        let named = !number.threshold.is_empty();
+        assert!(named || !number.source.is_empty(), "{}: {}: no source", finding.id, number.what);
+        let bare = number.limit.is_some() && !named && number.note.is_empty();
         assert!(!bare, "{}: the limit of {} has no source", finding.id, number.what);
     }
 }

@@ -19,6 +19,7 @@ use super::{
     ranks_on_node::rows_in_group,
     robust_stats::median,
     sample_interval::NEARLY_ALL,
+    starved_node::told_kind,
 };
 
 /// The least nodes of a job of which one stands out.
@@ -157,12 +158,13 @@ impl WaitedForNode {
         };
         let io = over(host.compare_io_pressure(cluster), limits.io_pressure_ratio);
         let cpu = over(host.compare_cpu_pressure(cluster), limits.cpu_pressure_ratio);
-        let (kind, fault, what) = if io || cpu {
-            (FindingKind::DataStarved, "data-starved", "input")
-        } else {
-            (FindingKind::HostBound, "host-bound", "their host")
-        };
+        let kind = if io || cpu { FindingKind::DataStarved } else { FindingKind::HostBound };
         let name = &node.name;
+        let kind = told_kind(judge, name, kind);
+        let (fault, what) = match kind {
+            FindingKind::DataStarved => ("data-starved", "input"),
+            _ => ("host-bound", "their host"),
+        };
         let (own, others) = (format_percent(self.utilization), format_percent(self.others));
         let summary = format!(
             "{name} is {fault}: its GPUs wait for {what} ever since they are known; utilization {own}, that of the other nodes {others} for the same work."

@@ -1,18 +1,21 @@
 //! Tests of nodes for which the rest of their job has always waited.
 
-use gaunt_schema::{Device, Dialect, Report, catalogue::gpu};
+use gaunt_schema::{
+    Device, Dialect, Report,
+    catalogue::{gpu, host},
+};
 
 use super::telemetry_tests::{TargetFixture, node_report, push_reading};
 
 const NODES: [&str; 4] = ["gpu001", "gpu002", "gpu003", "gpu004"];
 
 /// The utilization and the tensor core activity of a node's GPUs.
-type Shown = (f64, f64);
+type NodeLoad = (f64, f64);
 
 /// A rank that computes, and waits in a collective for the rest of the time.
-const WAITS: Shown = (0.99, 0.3);
+const WAITS: NodeLoad = (0.99, 0.3);
 
-fn job_page(node: usize, (utilization, tensor): Shown) -> Report {
+fn job_page(node: usize, (utilization, tensor): NodeLoad) -> Report {
     let mut page = node_report(NODES[node]);
     for index in 0..4 {
         let device = page.ensure_device(Device::new_gpu(index));
@@ -89,4 +92,29 @@ fn checkpoint_that_one_rank_writes_is_none() {
         job_page(node, if writes { (if node == 1 { 0.0 } else { 0.99 }, 0.0) } else { WAITS })
     });
     assert_eq!(fixture.open_ids(), [""; 0]);
+}
+
+#[test]
+fn host_that_shows_more_stays_one_finding() {
+    let mut fixture = fixture_of(4);
+    let page = |second: i64, node: usize| {
+        let tensor = if second > 200 { 0.15 } else { 0.3 };
+        let starves = second > 200 && node == 1;
+        let mut page = job_page(node, (if starves { 0.5 } else { 0.99 }, tensor));
+        let busiest = if starves && second > 300 { 0.99 } else { 0.3 };
+        push_reading(&mut page, Device::new_node(), host::CPU_BUSIEST, busiest);
+        page
+    };
+    fixture.run(290, page);
+    let of_node = |fixture: &TargetFixture| {
+        let ids = fixture.open_ids().into_iter().filter(|id| id.ends_with("/gpu002"));
+        ids.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(of_node(&fixture), ["data_starved/gpu002"]);
+    fixture.run(110, page);
+    assert_eq!(of_node(&fixture), ["data_starved/gpu002"]);
+    let open = fixture.judge.open_findings();
+    let finding = open.iter().find(|finding| finding.id == "data_starved/gpu002").unwrap();
+    let busiest = finding.evidence.iter().find(|item| item.what == "busiest CPU").unwrap();
+    assert!(busiest.value > busiest.limit, "{busiest:?}");
 }
