@@ -59,6 +59,14 @@ pub(super) fn is_job_at_work(
     jobs.iter().any(is_at_work)
 }
 
+/// Whether it is known by now what the other nodes do since one fell silent: after a restart their averages begin anew.
+pub(super) fn are_others_known(judge: &JudgeState, cluster: &Cluster, since: UnixMs) -> bool {
+    let known_after = SHOWN_SECONDS.max(2.0 * cluster.scrape_period().as_secs_f64());
+    judge.first_step.is_none_or(|first| {
+        first <= since || cluster.now().duration_since(first).as_secs_f64() >= known_after
+    })
+}
+
 /// Makes those nodes a warning that fell silent together with one that is up, unless they are critical already.
 pub(super) fn cap_nodes_silent_together(judge: &JudgeState, nodes: &mut [NodeDown]) {
     let up: Vec<UnixMs> =

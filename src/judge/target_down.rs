@@ -16,7 +16,7 @@ use super::{
     pending_finding::{CERTAIN, format_count, format_time_of_day},
     port_down::jobs_on_node,
     rack_down::{NodeDown, add_nodes_or_racks},
-    silent_node::{cap_nodes_silent_together, is_job_at_work, was_idle},
+    silent_node::{self, cap_nodes_silent_together, is_job_at_work, was_idle},
 };
 use gaunt_cluster::{Cluster, TargetHealth, TrackedTarget, host_of};
 
@@ -112,7 +112,8 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Nod
     let was_spared =
         was_judged && open == Some(Severity::Warning) && silent >= 2.0 * judge.limits.dark_seconds;
     let is_harmless = is_up || was_spared || node.is_some_and(|node| was_idle(judge, node));
-    let is_lost = open == Some(Severity::Critical) || !is_harmless;
+    let is_known = silent_node::are_others_known(judge, cluster, since);
+    let is_lost = open == Some(Severity::Critical) || (is_known && !is_harmless);
     let critical = is_silent && long && !jobs.is_empty() && is_lost;
     let victim = |job: &SanitizedText| Entity {
         job: Some(job.clone()),
