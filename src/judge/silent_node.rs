@@ -30,7 +30,7 @@ pub(super) fn was_idle(judge: &JudgeState, node: &Node) -> bool {
 pub(super) fn is_job_at_work(
     judge: &JudgeState,
     cluster: &Cluster,
-    silent: &Node,
+    silent: &SanitizedText,
     jobs: &[SanitizedText],
     since: UnixMs,
 ) -> bool {
@@ -48,7 +48,7 @@ pub(super) fn is_job_at_work(
         for row in cluster.gpus_by_job().get(job).into_iter().flatten() {
             let node = cluster.device_at(DeviceClass::Gpu, *row);
             let node = node.and_then(|device| cluster.node_by_id(device.node));
-            let Some(node) = node.filter(|node| node.name != silent.name) else { continue };
+            let Some(node) = node.filter(|node| node.name != *silent) else { continue };
             let gpu = judge.gpus.get(*row as usize);
             let works = gpu.is_some_and(|gpu| gpu.averages.works_as_usual(now, gap, &judge.limits));
             all += 1;

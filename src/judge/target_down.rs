@@ -103,8 +103,7 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Nod
     });
     let silent = cluster.now().duration_since(since).as_secs_f64();
     let long = silent >= judge.limits.dark_seconds;
-    let is_up =
-        is_silent && node.is_some_and(|node| is_job_at_work(judge, cluster, node, &jobs, since));
+    let is_up = is_silent && is_job_at_work(judge, cluster, name, &jobs, since);
     let open = judge.tracker.open_one(&id).map(|open| open.severity);
     // What was no page when it became due is none because its job ends later. A restart may have come between.
     let due = UnixMs(since.0 + (judge.limits.dark_seconds * 1e3) as i64);
