@@ -15,56 +15,102 @@ const SHOWN_SECONDS: f64 = 60.0;
 /// Seconds between which nodes fall silent together: as long as exporters are read one after the other.
 const TOGETHER_SECONDS: f64 = 60.0;
 
-/// Whether the GPUs of a node did nothing when they were read last, as far as that is known.
-pub(super) fn was_idle(judge: &JudgeState, node: &Node) -> bool {
-    let idle = judge.limits.utilization_idle_ratio;
-    let mut gpus = node.device_rows(DeviceClass::Gpu).iter();
-    gpus.len() > 0
-        && gpus.all(|row| {
-            let last = judge.gpus.get(*row as usize).and_then(|gpu| gpu.averages.utilization_now());
-            last.is_some_and(|last| last < idle)
-        })
+/// A node with failed targets.
+pub(super) struct SilentNode<'a> {
+    pub(super) name: &'a SanitizedText,
+    /// None if it was not read since a restart.
+    pub(super) node: Option<&'a Node>,
+    /// Its jobs, as far as known.
+    pub(super) jobs: &'a [SanitizedText],
+    pub(super) since: UnixMs,
 }
 
-/// Whether a job of a node that is silent since an instant works as usual on other nodes.
-pub(super) fn is_job_at_work(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    silent: &SanitizedText,
-    jobs: &[SanitizedText],
-    since: UnixMs,
-) -> bool {
-    let (now, gap) = (cluster.now(), cluster.freshness_window());
-    if now.duration_since(since).as_secs_f64() < SHOWN_SECONDS {
-        return false;
-    }
-    // What was sampled before does not show it.
-    let is_late = |node: &Node| {
-        let sampled = node.sampled.filter(|sampled| now.duration_since(*sampled) <= gap);
-        sampled.is_some_and(|at| at.duration_since(since).as_secs_f64() >= SHOWN_SECONDS / 2.0)
-    };
-    let is_at_work = |job: &SanitizedText| {
-        let (mut work, mut all) = (0, 0);
-        for row in cluster.gpus_by_job().get(job).into_iter().flatten() {
-            let node = cluster.device_at(DeviceClass::Gpu, *row);
-            let node = node.and_then(|device| cluster.node_by_id(device.node));
-            let Some(node) = node.filter(|node| node.name != *silent) else { continue };
-            let gpu = judge.gpus.get(*row as usize);
-            let works = gpu.is_some_and(|gpu| gpu.averages.works_as_usual(now, gap, &judge.limits));
-            all += 1;
-            work += usize::from(works && is_late(node));
+/// What the silence of a node means.
+pub(super) struct SilenceVerdict {
+    /// It is up: its job works as usual on other nodes.
+    pub(super) is_up: bool,
+    /// A job has most likely lost it: a page.
+    pub(super) is_lost: bool,
+}
+
+impl SilentNode<'_> {
+    /// Judges the silence of a node if none of its targets answers, with the finding of this id.
+    pub(super) fn judge_silence(
+        &self,
+        judge: &JudgeState,
+        cluster: &Cluster,
+        id: &str,
+    ) -> SilenceVerdict {
+        let dark = judge.limits.dark_seconds;
+        let silent = cluster.now().duration_since(self.since).as_secs_f64();
+        let is_up = self.is_job_at_work(judge, cluster);
+        if silent < dark || self.jobs.is_empty() {
+            return SilenceVerdict { is_up, is_lost: false };
         }
-        work * 2 > all
-    };
-    jobs.iter().any(is_at_work)
-}
+        let open = judge.tracker.open_one(id).map(|open| open.severity);
+        if open == Some(Severity::Critical) {
+            return SilenceVerdict { is_up, is_lost: true };
+        }
+        // What was no page when it became due is none because its job ends later. A restart may have come between.
+        let due = UnixMs(self.since.0 + (dark * 1e3) as i64);
+        let was_judged = judge.first_step.is_some_and(|first| first <= due);
+        let was_spared = was_judged && open == Some(Severity::Warning) && silent >= 2.0 * dark;
+        let is_harmless = is_up || was_spared || self.was_idle(judge);
+        let is_lost = !is_harmless && self.are_others_known(judge, cluster);
+        SilenceVerdict { is_up, is_lost }
+    }
 
-/// Whether it is known by now what the other nodes do since one fell silent: after a restart their averages begin anew.
-pub(super) fn are_others_known(judge: &JudgeState, cluster: &Cluster, since: UnixMs) -> bool {
-    let known_after = SHOWN_SECONDS.max(2.0 * cluster.scrape_period().as_secs_f64());
-    judge.first_step.is_none_or(|first| {
-        first <= since || cluster.now().duration_since(first).as_secs_f64() >= known_after
-    })
+    /// Whether its GPUs did nothing when they were read last, as far as that is known.
+    fn was_idle(&self, judge: &JudgeState) -> bool {
+        let Some(node) = self.node else { return false };
+        let idle = judge.limits.utilization_idle_ratio;
+        let mut gpus = node.device_rows(DeviceClass::Gpu).iter();
+        gpus.len() > 0
+            && gpus.all(|row| {
+                let last =
+                    judge.gpus.get(*row as usize).and_then(|gpu| gpu.averages.utilization_now());
+                last.is_some_and(|last| last < idle)
+            })
+    }
+
+    /// Whether one of its jobs works as usual on other nodes since it is silent.
+    fn is_job_at_work(&self, judge: &JudgeState, cluster: &Cluster) -> bool {
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        if now.duration_since(self.since).as_secs_f64() < SHOWN_SECONDS {
+            return false;
+        }
+        // What was sampled before does not show it.
+        let is_late = |node: &Node| {
+            let sampled = node.sampled.filter(|sampled| now.duration_since(*sampled) <= gap);
+            sampled.is_some_and(|at| {
+                at.duration_since(self.since).as_secs_f64() >= SHOWN_SECONDS / 2.0
+            })
+        };
+        let is_at_work = |job: &SanitizedText| {
+            let (mut work, mut all) = (0, 0);
+            for row in cluster.gpus_by_job().get(job).into_iter().flatten() {
+                let node = cluster.device_at(DeviceClass::Gpu, *row);
+                let node = node.and_then(|device| cluster.node_by_id(device.node));
+                let Some(node) = node.filter(|node| node.name != *self.name) else { continue };
+                let gpu = judge.gpus.get(*row as usize);
+                let works =
+                    gpu.is_some_and(|gpu| gpu.averages.works_as_usual(now, gap, &judge.limits));
+                all += 1;
+                work += usize::from(works && is_late(node));
+            }
+            work * 2 > all
+        };
+        self.jobs.iter().any(is_at_work)
+    }
+
+    /// Whether it is known by now what the other nodes do since it fell silent: after a restart their averages begin anew.
+    fn are_others_known(&self, judge: &JudgeState, cluster: &Cluster) -> bool {
+        let known_after = SHOWN_SECONDS.max(2.0 * cluster.scrape_period().as_secs_f64());
+        judge.first_step.is_none_or(|first| {
+            let known = cluster.now().duration_since(first).as_secs_f64();
+            first <= self.since || known >= known_after
+        })
+    }
 }
 
 /// Makes those nodes a warning that fell silent together with one that is up, unless they are critical already.

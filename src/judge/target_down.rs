@@ -16,7 +16,7 @@ use super::{
     pending_finding::{CERTAIN, format_count, format_time_of_day},
     port_down::jobs_on_node,
     rack_down::{NodeDown, add_nodes_or_racks},
-    silent_node::{self, cap_nodes_silent_together, is_job_at_work, was_idle},
+    silent_node::{SilentNode, cap_nodes_silent_together},
 };
 use gaunt_cluster::{Cluster, TargetHealth, TrackedTarget, host_of};
 
@@ -101,19 +101,8 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Nod
         });
         [Some(failed), dropped].into_iter().flatten()
     });
-    let silent = cluster.now().duration_since(since).as_secs_f64();
-    let long = silent >= judge.limits.dark_seconds;
-    let is_up = is_silent && is_job_at_work(judge, cluster, name, &jobs, since);
-    let open = judge.tracker.open_one(&id).map(|open| open.severity);
-    // What was no page when it became due is none because its job ends later. A restart may have come between.
-    let due = UnixMs(since.0 + (judge.limits.dark_seconds * 1e3) as i64);
-    let was_judged = judge.first_step.is_some_and(|first| first <= due);
-    let was_spared =
-        was_judged && open == Some(Severity::Warning) && silent >= 2.0 * judge.limits.dark_seconds;
-    let is_harmless = is_up || was_spared || node.is_some_and(|node| was_idle(judge, node));
-    let is_known = silent_node::are_others_known(judge, cluster, since);
-    let is_lost = open == Some(Severity::Critical) || (is_known && !is_harmless);
-    let critical = is_silent && long && !jobs.is_empty() && is_lost;
+    let silence = SilentNode { name, node, jobs: &jobs, since }.judge_silence(judge, cluster, &id);
+    let critical = is_silent && silence.is_lost;
     let victim = |job: &SanitizedText| Entity {
         job: Some(job.clone()),
         ..Entity::new(gaunt_schema::EntityKind::Job)
@@ -129,7 +118,7 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Nod
         evidence: evidence.collect(),
         ..Finding::new(FindingKind::TargetDown, severity, Entity::new_node(name))
     };
-    NodeDown { finding, is_silent, is_up }
+    NodeDown { finding, is_silent, is_up: is_silent && silence.is_up }
 }
 
 fn render_summary(
