@@ -204,10 +204,10 @@ impl ActivePort<'_> {
     fn detect_resends(&self) -> Option<PendingFinding> {
         let limits = &self.judge.limits;
         let (group, slowed) = self.slowed_group()?;
-        let rate = lone_resends(self.judge, self.cluster, (self.id, self.row), group)?;
+        let rate = lone_resends(self.judge, self.cluster, (self.id, self.row), group, self.peers)?;
         let (entity, job) = (self.to_entity(), group.render_title());
         let summary = format!(
-            "{entity} sends {rate:.0} packets per second again, no other port of {job} does: its link loses packets."
+            "{entity} sends {rate:.1} packets per second again, no other port of {job} does: its link loses packets."
         );
         let next = format!(
             "{} If they are sound, check the port that it sends to.",

@@ -8,6 +8,7 @@ use super::{
     JudgeState,
     job_group::JobGroup,
     link_averages::{LinkAverages, PACKET_BYTES, current_value},
+    rare_events::PeerEvents,
 };
 
 /// The share of its packets that a port sends again from which its job may be slower for that.
@@ -20,12 +21,13 @@ const LONE_TIMES: f64 = 10.0;
 const LEAST_OTHERS: usize = 1;
 
 /// Returns the packets per second that this port of a slower job sends again, if no other node of the job does, and none
-/// has errors of a link, which would explain it.
+/// has errors of a link, which would explain it; `peers` are the recent errors of all ports.
 pub(super) fn lone_resends(
     judge: &JudgeState,
     cluster: &Cluster,
     (id, row): (NodeId, u32),
     group: &JobGroup,
+    peers: PeerEvents,
 ) -> Option<f64> {
     let limits = &judge.limits;
     let resends_of = |link: &LinkAverages| current_value(link.retransmitted, cluster);
@@ -38,7 +40,6 @@ pub(super) fn lone_resends(
     if rate < packets * LEAST_SHARE || group.confirmed_slowdown(limits.slowed_ratio).is_none() {
         return None;
     }
-    let peers = judge.links.sum_errors();
     let links_of = |id: NodeId| {
         let node = cluster.node_by_id(id);
         let rows = node.map(|node| node.device_rows(DeviceClass::Port)).unwrap_or_default();

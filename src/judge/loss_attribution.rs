@@ -128,7 +128,7 @@ impl FleetLoss {
 struct GpuLossInput<'a> {
     gpu: &'a GpuTracker,
     group: Option<&'a JobGroup>,
-    /// The share of its time for which its job has always waited for one of its nodes.
+    /// The share of its time for which its job waits for one of its nodes.
     waited: Option<f64>,
     /// Whether its host serves requests: then its activity follows the requests, and has no baseline.
     serves: bool,

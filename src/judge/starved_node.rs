@@ -44,6 +44,9 @@ fn is_waited_for(host: &HostAverages, elsewhere: Option<f64>, limits: &Threshold
         && elsewhere.is_some_and(|busy| busy >= limits.utilization_spinning_ratio)
 }
 
+/// The kinds that blame the host of GPUs.
+pub(super) const HOST_KINDS: [FindingKind; 2] = [FindingKind::DataStarved, FindingKind::HostBound];
+
 /// Returns the kind as which a node that makes its GPUs wait is told: that of the open finding about it, if there is one.
 /// What its host shows besides is more evidence of the same fault, and not another one.
 pub(super) fn told_kind(
@@ -55,10 +58,7 @@ pub(super) fn told_kind(
         let id = Finding::build_id(*kind, &Entity::new_node(node));
         judge.tracker.open_one(&id).is_some()
     };
-    [kind, FindingKind::DataStarved, FindingKind::HostBound]
-        .into_iter()
-        .find(is_open)
-        .unwrap_or(kind)
+    [kind].into_iter().chain(HOST_KINDS).find(is_open).unwrap_or(kind)
 }
 
 /// Returns the seconds for which a host that writes may only write a checkpoint, which averages then forget.

@@ -1,6 +1,6 @@
-//! Waited-for nodes: a node whose GPUs idle while the rest of its job busy-waits for them, ever since the job is known.
+//! Waited-for nodes: a node whose GPUs idle for minutes while the rest of its job busy-waits for them.
 //!
-//! Its own past does not show it, and the rest of the job does: in a synchronous job all nodes do the same work, and those
+//! Its own past need not show it, as where it was so at the first look; the rest of the job does: in a synchronous job all nodes do the same work, and those
 //! that wait for a collective keep their engines busy. A node that does the same work with far less utilization waits for
 //! its host, and the others wait for it.
 
@@ -19,7 +19,7 @@ use super::{
     ranks_on_node::rows_in_group,
     robust_stats::median,
     sample_interval::NEARLY_ALL,
-    starved_node::told_kind,
+    starved_node::{HOST_KINDS, told_kind},
 };
 
 /// The least nodes of a job of which one stands out.
@@ -38,7 +38,7 @@ struct WaitedForNode {
     work: f64,
 }
 
-/// Adds nodes for which the rest of their job has always waited, where nothing else is told of them.
+/// Adds nodes for which the rest of their job waits, where nothing more urgent is told of their host.
 pub(super) fn detect_waited_for_nodes(
     judge: &JudgeState,
     cluster: &Cluster,
@@ -51,7 +51,8 @@ pub(super) fn detect_waited_for_nodes(
         let Some(found) = WaitedForNode::find(judge, cluster, group) else { continue };
         let Some(pending) = found.pending_finding(judge, cluster, group) else { continue };
         let is_same = |other: &PendingFinding| {
-            other.finding.entity == pending.finding.entity && is_of_host(other.finding.kind)
+            other.finding.entity == pending.finding.entity
+                && HOST_KINDS.contains(&other.finding.kind)
         };
         let is_more = |other: &PendingFinding| other.finding.severity > Severity::Info;
         if outcome.suspicions.iter().any(|other| is_same(other) && is_more(other)) {
@@ -62,13 +63,13 @@ pub(super) fn detect_waited_for_nodes(
     }
 }
 
-/// Returns the share of their time that jobs have always lost to a node, by index, where a finding tells it: their
-/// baseline does not show it.
+/// Returns the share of their time that jobs lose to a node, by index, where a finding tells it: their baseline need not
+/// show it.
 pub(super) fn told_losses(judge: &JudgeState, cluster: &Cluster) -> BTreeMap<usize, f64> {
     let told: BTreeSet<&str> = judge
         .tracker
         .iter_open()
-        .filter(|finding| is_of_host(finding.kind))
+        .filter(|finding| HOST_KINDS.contains(&finding.kind))
         .filter_map(|finding| finding.entity.node.as_ref().map(SanitizedText::as_str))
         .collect();
     let loss_of = |group: &JobGroup| {
@@ -79,11 +80,6 @@ pub(super) fn told_losses(judge: &JudgeState, cluster: &Cluster) -> BTreeMap<usi
     let groups = judge.job_groups.all_groups().iter().enumerate();
     let groups = groups.filter(|_| !told.is_empty());
     groups.filter_map(|(position, group)| Some((position, loss_of(group)?))).collect()
-}
-
-/// Whether this kind blames the host of GPUs.
-const fn is_of_host(kind: FindingKind) -> bool {
-    matches!(kind, FindingKind::DataStarved | FindingKind::HostBound)
 }
 
 impl WaitedForNode {
@@ -167,7 +163,7 @@ impl WaitedForNode {
         };
         let (own, others) = (format_percent(self.utilization), format_percent(self.others));
         let summary = format!(
-            "{name} is {fault}: its GPUs wait for {what} ever since they are known; utilization {own}, that of the other nodes {others} for the same work."
+            "{name} is {fault}: its GPUs wait for {what}; utilization {own}, that of the other nodes {others} for the same work."
         );
         let next = format!(
             "Check the data loader processes on {name}, the CPUs that they may use, and what else runs there."

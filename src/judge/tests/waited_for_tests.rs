@@ -1,4 +1,4 @@
-//! Tests of nodes for which the rest of their job has always waited.
+//! Tests of nodes for which the rest of their job waits, although their own past does not show it.
 
 use gaunt_schema::{
     Device, Dialect, Report,
