@@ -132,7 +132,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::CrashLoop,
-        "The memory of a job's GPUs was freed and taken again, on nearly all of them together and each time within a quarter of an hour: twice is information, three times a warning if it has several GPUs. It ends once the job runs for twice as long as the longest time between two ends.",
+        "The memory of a job's GPUs was freed and taken again, on nearly all of them together and each time within a quarter of an hour: twice is information, three times a warning if it has several GPUs; without a job label only if it worked for twice as long before. It ends once the job runs for twice as long as the longest time between two ends.",
         &["unexplained_ratio", "held_memory_ratio"],
     ),
     (

@@ -21,6 +21,9 @@ pub(super) const LONGEST_CYCLE_S: f64 = 900.0;
 /// neither at one instant, and not all nodes are sampled at the same time.
 const MOST_GPUS: f64 = 0.75;
 
+/// How many times as long as each run since its first end a job without a name worked before.
+const LONGER_TIMES: f64 = 2.0;
+
 /// The GPUs of a job that are watched while none of them bears its name.
 const MOST_WATCHED: usize = 64;
 
@@ -48,6 +51,10 @@ struct ProcessEnd {
 struct ProcessHistory {
     ends: Vec<ProcessEnd>,
     is_held: bool,
+    /// Seconds for which its present processes have worked, those before the first end did, and the longest later ones.
+    worked: f64,
+    worked_before: f64,
+    worked_since: f64,
     is_named: bool,
     /// Its GPUs when it was last seen, by row: a job without processes may have none.
     gpus: Vec<u32>,
@@ -156,6 +163,9 @@ impl ProcessHistory {
             last.lost += passed;
             last.has_worked_since = state.works;
         }
+        if state.works {
+            self.worked += passed;
+        }
         match state.is_held {
             Some(false) if self.is_held => self.add_end(now),
             Some(true) => self.is_held = true,
@@ -170,9 +180,13 @@ impl ProcessHistory {
             let cycle = seconds_between(last.at, now);
             cycle <= LONGEST_CYCLE_S && last.unnamed * 2.0 < cycle
         };
-        if !self.ends.last().is_some_and(is_same_run) {
+        if self.ends.last().is_some_and(is_same_run) {
+            self.worked_since = self.worked_since.max(self.worked);
+        } else {
             self.ends.clear();
+            (self.worked_before, self.worked_since) = (self.worked, 0.0);
         }
+        self.worked = 0.0;
         if self.ends.len() == REMEMBERED {
             self.ends.remove(0);
         }
@@ -180,6 +194,12 @@ impl ProcessHistory {
     }
 
     fn count_restarts(&self, now: UnixMs) -> Option<RestartCount> {
+        // Without a name nobody knows whether it is one job: short tests of idle nodes come one after the other, too. A job
+        // that fails worked longer before.
+        if !self.is_named && self.worked_before <= self.worked_since.max(self.worked) * LONGER_TIMES
+        {
+            return None;
+        }
         let (first, last) = (self.ends.first()?, self.ends.last()?);
         let cycles = self.ends.windows(2).map(|pair| seconds_between(pair[0].at, pair[1].at));
         let longest = cycles.reduce(f64::max).unwrap_or(LONGEST_CYCLE_S);
@@ -215,7 +235,8 @@ mod tests {
 
     #[test]
     fn ends_are_counted_with_the_time_that_they_cost() {
-        let (mut history, mut now) = (ProcessHistory::default(), 1_000_000);
+        let mut history = ProcessHistory { is_named: true, ..ProcessHistory::default() };
+        let mut now = 1_000_000;
         observe(&mut history, &mut now, 60, false, false);
         assert!(history.ends.is_empty(), "nothing held it before");
         observe(&mut history, &mut now, 600, true, true);
@@ -235,8 +256,27 @@ mod tests {
     }
 
     #[test]
+    fn one_without_a_name_fails_only_after_it_has_worked_for_longer() {
+        let restarts = |before: i64, works: bool| {
+            let (mut history, mut now) = (ProcessHistory::default(), 1_000_000);
+            observe(&mut history, &mut now, before, true, works);
+            for _ in 0..3 {
+                observe(&mut history, &mut now, 20, false, false);
+                observe(&mut history, &mut now, 40, true, works);
+            }
+            let unnamed = history.count_restarts(UnixMs(now * 1_000)).map(|count| count.restarts);
+            history.is_named = true;
+            (unnamed, history.count_restarts(UnixMs(now * 1_000)).map(|count| count.restarts))
+        };
+        assert_eq!(restarts(600, true), (Some(3), Some(3)));
+        assert_eq!(restarts(40, true), (None, Some(3)), "tests, one after the other");
+        assert_eq!(restarts(40, false), (None, Some(3)), "too short to show any work");
+    }
+
+    #[test]
     fn rare_ends_are_no_restarts_in_a_row() {
-        let (mut history, mut now) = (ProcessHistory::default(), 1_000_000);
+        let mut history = ProcessHistory { is_named: true, ..ProcessHistory::default() };
+        let mut now = 1_000_000;
         for _ in 0..3 {
             observe(&mut history, &mut now, 1_200, true, true);
             observe(&mut history, &mut now, 10, false, false);
