@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use gaunt_cluster::{Cluster, NodeId};
-use gaunt_schema::{DeviceClass, SanitizedText};
+use gaunt_schema::{AbsenceReason, DeviceClass, SanitizedText, catalogue::port};
 
 use super::{
     JudgeState, Thresholds,
@@ -45,6 +45,8 @@ struct CongestionSigns {
     marked_times: Option<f64>,
     /// Whether the port waits or is paused: signs of senders, which locate a queue less well than marks.
     is_delayed: bool,
+    /// How long it waits, if only that shows that it is delayed.
+    waited: f64,
     /// Whether it sends packets again: on a fabric that neither marks nor pauses, a full queue drops.
     is_resending: bool,
 }
@@ -60,12 +62,15 @@ impl CongestionSigns {
         // In some fabrics a hundredth of the packets is always marked.
         let is_usual = marked_times.is_some_and(|times| times < limits.marked_times);
         let is_marked = marked.is_some_and(|share| share >= limits.congested_ratio);
+        let waits = waited.is_some_and(|times| times >= limits.counter_times);
+        let is_paused = paused.is_some_and(|share| share >= limits.congested_ratio);
+        let waited = current_value(link.transmit_wait, cluster).filter(|_| waits && !is_paused);
         Self {
             is_certain: far.is_some_and(|times| times >= 1.0) || (is_marked && !is_usual),
             marked: marked.unwrap_or_default(),
             marked_times,
-            is_delayed: waited.is_some_and(|times| times >= limits.counter_times)
-                || paused.is_some_and(|share| share >= limits.congested_ratio),
+            is_delayed: waits || is_paused,
+            waited: waited.unwrap_or_default(),
             is_resending: current_value(link.retransmitted, cluster)
                 .is_some_and(|rate| rate >= limits.errors_per_second),
         }
@@ -81,6 +86,18 @@ impl CongestionSigns {
 
 /// Share of the marks of the most marked port below which those of another one tell nothing.
 const FAINT_SHARE: f64 = 0.1;
+
+/// Share of the waiting of the port that waits longest below which that of another one tells nothing: it waits for its turn
+/// in the same collectives.
+const FAINT_WAIT_SHARE: f64 = 0.25;
+
+/// Whether nothing can tell if packets queue up at a port: the only counter that would stands at its maximum.
+fn is_unknown(judge: &JudgeState, cluster: &Cluster, row: u32, link: &LinkAverages) -> bool {
+    cluster.current_reading(port::TRANSMIT_WAIT, row) == Some(AbsenceReason::Saturated.into())
+        && current_value(link.ecn_marked, cluster).is_none()
+        && current_value(link.pause_received, cluster).is_none()
+        && judge.switches.of(row).is_none()
+}
 
 /// Whether any port may be congested.
 pub(super) fn is_any_port_congested(judge: &JudgeState, cluster: &Cluster) -> bool {
@@ -111,6 +128,9 @@ pub(super) fn collect_loaded_ports<'a>(
         let group = cluster.topology().node_topology(id).and_then(|node| node.leaf.as_ref());
         for row in node.device_rows(DeviceClass::Port) {
             let Some(link) = loaded_link(judge, cluster, *row) else { continue };
+            if is_unknown(judge, cluster, *row, link) {
+                continue;
+            }
             let Some(rail) = rails.rail_of(cluster, *row) else { continue };
             let wiring = cluster.topology().port_topology(*row);
             let leaf = wiring.and_then(|wiring| wiring.leaf.as_ref());
@@ -140,13 +160,16 @@ pub(super) fn collect_loaded_ports<'a>(
         let least = if is_slower { limits.marked_times } else { limits.marked_times * quiet };
         sign.is_certain || sign.marked_times.is_some_and(|times| times >= least)
     };
+    let longest = signs.iter().map(|sign| sign.waited).fold(0.0, f64::max);
     let signs: Vec<(&CongestionSigns, bool)> = signs.iter().zip(slower).collect();
     let any_marked = signs.iter().any(|sign| is_marked(*sign));
     let rails_with_errors = rails_with_errors(&ports, cluster, limits);
     for (port, (sign, is_slower)) in ports.iter_mut().zip(signs) {
         let drops = sign.is_resending && is_slower && !rails_with_errors.contains(&port.rail);
         let is_marked = is_marked((sign, is_slower));
-        let is_congested = is_marked || ((sign.is_delayed || drops) && !any_marked);
+        let is_delayed =
+            sign.is_delayed && !(sign.waited > 0.0 && sign.waited < longest * FAINT_WAIT_SHARE);
+        let is_congested = is_marked || ((is_delayed || drops) && !any_marked);
         // Whoever waits for credits or is paused has lost that time, whatever its past.
         let is_certain = sign.is_certain || sign.is_delayed;
         let is_of_sender = !is_marked && sign.is_delayed;

@@ -60,16 +60,17 @@ impl SilentNode<'_> {
         SilenceVerdict { is_up, is_lost }
     }
 
-    /// Whether its GPUs did nothing when they were read last, as far as that is known.
+    /// Whether its GPUs did nothing when they were read last, or no process held them, as far as that is known.
     fn was_idle(&self, judge: &JudgeState) -> bool {
         let Some(node) = self.node else { return false };
         let idle = judge.limits.utilization_idle_ratio;
         let mut gpus = node.device_rows(DeviceClass::Gpu).iter();
         gpus.len() > 0
             && gpus.all(|row| {
-                let last =
-                    judge.gpus.get(*row as usize).and_then(|gpu| gpu.averages.utilization_now());
-                last.is_some_and(|last| last < idle)
+                judge.gpus.get(*row as usize).is_some_and(|gpu| {
+                    let last = gpu.averages.utilization_now();
+                    gpu.start.is_empty() || last.is_some_and(|last| last < idle)
+                })
             })
     }
 
