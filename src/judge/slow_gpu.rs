@@ -44,8 +44,8 @@ pub(super) fn detect_slow_gpus(
     }
 }
 
-/// Whether the clocks of several whole nodes of a job have fallen: their power or clocks were limited, on purpose or by
-/// what feeds them. That is no fault of one GPU.
+/// Whether the clocks of most nodes of a job have fallen, and of several: their power or clocks were limited, on purpose or by
+/// what feeds them. That is no fault of one GPU. The rest of a job waits for a part of it, whoever limited that.
 fn is_capped(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> bool {
     let limits = &judge.limits;
     let mut nodes: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
@@ -58,7 +58,7 @@ fn is_capped(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> bool {
         *all += 1;
     }
     let whole = nodes.values().filter(|(fallen, all)| *all > 1 && fallen * 2 > *all).count();
-    whole >= 2
+    whole >= 2 && whole * 2 > nodes.len()
 }
 
 /// Whether a GPU draws more than usual: it works more, and its clock yields to that.

@@ -35,9 +35,49 @@ fn page_of_marks(second: i64, node: usize, share: impl Fn(&str, i64) -> f64) -> 
     report
 }
 
+/// A page of one InfiniBand port that has waited so many ticks per kilobyte since the start; its counter may stand at its
+/// maximum.
+fn page_of_waits(second: i64, node: usize, ticks: Option<impl Fn(i64) -> f64>) -> Report {
+    let mut report = Report {
+        node: Some(format!("gpu{node:03}").as_str().into()),
+        node_time: Some(UnixMs(second * 1_000)),
+        ..Report::default()
+    };
+    let device = report.ensure_device(Device::new_port("mlx5_0", "1"));
+    report.push(device, port::STATE, 4.0);
+    report.push(device, port::RATE, 50e9);
+    let bytes = second as f64 * 5e9;
+    report.push(device, port::RECEIVE_BYTES, bytes);
+    report.push(device, port::TRANSMIT_BYTES, bytes);
+    let waited = ticks.map(|ticks| (0..second).map(|second| ticks(second) * 5e6).sum::<f64>());
+    report.push(device, port::TRANSMIT_WAIT, waited.map_or(f64::from(u32::MAX), f64::round));
+    report
+}
+
 /// Runs eight nodes, four below each of two switches of a Slurm tree, for two minutes with few marks and then half a
 /// minute with marks as given.
 fn findings_with(marks: impl Fn(usize, &str) -> f64) -> Vec<(FindingKind, String, Severity)> {
+    findings_of(|second, node| {
+        page_of_marks(
+            second,
+            node,
+            |name, second| if second < 120 { 2e-4 } else { marks(node, name) },
+        )
+    })
+}
+
+/// The same with these ticks of waiting.
+fn findings_with_waits(ticks: impl Fn(usize) -> Option<f64>) -> Vec<String> {
+    let found = findings_of(|second, node| {
+        let ticks = ticks(node);
+        let of_second = move |second| if second < 120 { 1e-4 } else { ticks.unwrap_or_default() };
+        page_of_waits(second, node, ticks.map(|_| of_second))
+    });
+    found.into_iter().map(|(_, id, _)| id).collect()
+}
+
+/// Returns what is found on the eight nodes after two and a half minutes of these pages.
+fn findings_of(page: impl Fn(i64, usize) -> Report) -> Vec<(FindingKind, String, Severity)> {
     let addresses: Vec<String> = (0..NODES).map(|node| format!("10.0.0.{node}:9770")).collect();
     let targets: Vec<(&str, Dialect)> =
         addresses.iter().map(|address| (address.as_str(), Dialect::Gaunt)).collect();
@@ -56,13 +96,7 @@ fn findings_with(marks: impl Fn(usize, &str) -> f64) -> Vec<(FindingKind, String
         switches: vec![],
         cables: vec![],
     }));
-    fixture.run(150, |second, node| {
-        page_of_marks(
-            second,
-            node,
-            |name, second| if second < 120 { 2e-4 } else { marks(node, name) },
-        )
-    });
+    fixture.run(150, page);
     let findings = fixture.judge.open_findings().into_iter();
     findings.map(|found| (found.kind, found.id.clone(), found.severity)).collect()
 }
@@ -104,4 +138,23 @@ fn quiet_marks_on_one_rail_everywhere_are_a_slow_rail() {
 #[test]
 fn marks_that_rise_everywhere_are_another_load() {
     assert_eq!(findings_with(|_, _| 3e-3), []);
+}
+
+#[test]
+fn ports_whose_wait_counter_is_saturated_clear_no_switch() {
+    let waits = |of_others: Option<f64>| {
+        findings_with_waits(move |node| match node {
+            0 | 1 => Some(0.5),
+            2 | 3 => of_others,
+            _ => Some(1e-4),
+        })
+    };
+    assert_eq!(waits(None), ["leaf_congested/s0"], "two of two that are known");
+    assert_eq!(waits(Some(1e-4)), [""; 0], "two of four");
+}
+
+#[test]
+fn ports_that_wait_little_beside_others_wait_for_their_turn() {
+    let waits = |node: usize| Some(if node < 4 { 1.0 } else { 0.15 });
+    assert_eq!(findings_with_waits(waits), ["leaf_congested/s0"]);
 }

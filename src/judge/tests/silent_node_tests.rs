@@ -19,6 +19,8 @@ enum Work {
     /// They wait for the lost node.
     Hangs,
     Idle,
+    /// Its processes have just ended: the mean of the last interval still contains their work.
+    Ended,
 }
 
 /// The first three nodes have one job, and each of the others one of its own.
@@ -29,7 +31,9 @@ fn job_page(node: usize, work: Work) -> Report {
         Work::Usual => (0.99, 0.4),
         Work::Hangs => (1.0, 0.0),
         Work::Idle => (0.0, 0.0),
+        Work::Ended => (0.3, 0.1),
     };
+    let memory = if work == Work::Ended { 0.0 } else { 60e9 };
     let device = page.ensure_device(Device::new_gpu(0));
     page.add_info(device, gpu::JOB_INFO, &[("job", job)]);
     page.add_info(device, gpu::INFO, &[("model", "H100")]);
@@ -37,6 +41,8 @@ fn job_page(node: usize, work: Work) -> Report {
         (gpu::UTILIZATION, utilization),
         (gpu::TENSOR_ACTIVE, tensor),
         (gpu::POWER_LIMIT, 700.0),
+        (gpu::MEMORY_TOTAL, 80e9),
+        (gpu::MEMORY_USED, memory),
         (gpu::POWER, 100.0 + 1_000.0 * tensor),
     ] {
         push_reading(&mut page, Device::new_gpu(0), metric, value);
@@ -120,9 +126,11 @@ fn node_with_a_job_of_its_own_is_a_page_unless_it_fell_silent_with_one_that_is_u
 
 #[test]
 fn node_whose_gpus_were_idle_before_is_a_warning() {
-    let found = run_until(&mut fixture(), 300, |second, node| {
-        let is_over = node == 3 && second > SILENT - 30;
-        silent(second, node == 3, if is_over { Work::Idle } else { Work::Usual })
-    });
-    assert_eq!(found, [warning("gpu004")]);
+    for (seconds, last) in [(30, Work::Idle), (1, Work::Ended)] {
+        let found = run_until(&mut fixture(), 300, |second, node| {
+            let is_over = node == 3 && second > SILENT - seconds;
+            silent(second, node == 3, if is_over { last } else { Work::Usual })
+        });
+        assert_eq!(found, [warning("gpu004")], "{seconds}");
+    }
 }
