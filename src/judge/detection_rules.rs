@@ -111,7 +111,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::CollectiveHang,
-        "Almost all GPUs of a job busy-wait, or some while the others do nothing; none computes and the network is idle. Beside a host that shows IO pressure, and where some do nothing, that must outlast a checkpoint. A process that began within five minutes and has not worked yet does not hang; one of a job on several nodes that began earlier and never worked does, as a warning until the job is known to work. Without profiling counters a GPU stands still at low constant power, or at constant power below its usual one while it no longer uses its memory. Where NCCL RAS is read, the GPU of the rank that is behind is blamed.",
+        "Almost all GPUs of a job busy-wait, or some while the others do nothing; none computes and the network is idle. Beside a host that shows IO pressure, and where some do nothing, that must outlast a checkpoint. A process that began within five minutes and has not worked yet does not hang; one of a job on several nodes that began earlier and never worked does, as a warning until the job is known to work. Without profiling counters a GPU stands still at low constant power, or at constant power below its usual one while it no longer uses its memory. Where NCCL RAS is read, the GPU of the rank that is behind is blamed; a node that stopped reporting just before, or lost a GPU or a port, has its page instead.",
         &[
             "hung_gpus_ratio",
             "hung_seconds",

@@ -1,4 +1,5 @@
-//! Hang causes: a job that hangs while one of its nodes stopped reporting its GPUs hangs because of that node.
+//! Hang causes: a job that hangs since one of its nodes stopped reporting its GPUs, or lost a GPU or a port, hangs because of
+//! that.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +11,21 @@ use super::{
     pending_finding::PendingFinding,
 };
 
-/// The longest time in seconds from the last report of a node until the hang of its job shows: averages must settle
-/// first.
+/// The longest time in seconds from what happened to a node until the hang of its job shows: averages must settle first.
 const TOGETHER_SECONDS: f64 = 180.0;
 
-/// Kinds of findings about a node whose GPUs do not report.
-const SILENT_NODE: [FindingKind; 3] =
-    [FindingKind::TargetDown, FindingKind::DataStale, FindingKind::DriverHung];
+/// Kinds of findings about a node that its job cannot do without: its GPUs do not report, or one of its devices is gone.
+const CAUSES: [FindingKind; 5] = [
+    FindingKind::TargetDown,
+    FindingKind::DataStale,
+    FindingKind::DriverHung,
+    FindingKind::GpuFailed,
+    FindingKind::PortDown,
+];
 
-/// Makes a node that stopped reporting the cause of the hang of its job, if it is the only such node of the job: then
-/// the node pages, and the hang does not.
-pub(super) fn blame_silent_nodes(
+/// Makes what happened to a node the cause of the hang of its job, if it is the only such node of the job: then it pages,
+/// and the hang does not.
+pub(super) fn blame_causes_of_hangs(
     judge: &JudgeState,
     cluster: &Cluster,
     outcome: &mut DetectorOutcome,
@@ -31,7 +36,7 @@ pub(super) fn blame_silent_nodes(
         .enumerate()
         .filter(|(_, pending)| pending.finding.kind == FindingKind::CollectiveHang);
     let causes: Vec<(usize, usize)> = hangs
-        .filter_map(|(at, hang)| Some((at, silent_node_of(judge, cluster, outcome, hang)?)))
+        .filter_map(|(at, hang)| Some((at, cause_of_hang(judge, cluster, outcome, hang)?)))
         .collect();
     for (hang, cause) in causes {
         let pending = &mut outcome.suspicions[hang];
@@ -39,23 +44,23 @@ pub(super) fn blame_silent_nodes(
         let since = judge.tracker.suspected_since(&hang.id);
         let lasts = since
             .is_some_and(|since| cluster.now().duration_since(since).as_secs_f64() >= pending.hold);
-        // Its time counts, and it opens if the node reports again while the job still hangs.
+        // Its time counts, and it opens if the cause goes away while the job still hangs.
         pending.hold = f64::INFINITY;
         let count = outcome.findings.len();
-        let node = match cause.checked_sub(count) {
+        let cause = match cause.checked_sub(count) {
             Some(at) => &mut outcome.suspicions[at].finding,
             None => &mut outcome.findings[cause],
         };
         if lasts {
-            add_hang(node, &hang);
+            add_hang(cause, &hang);
         }
-        let reason = format!("explained by {}", node.id);
+        let reason = format!("explained by {}", cause.id);
         outcome.supersede_open(&judge.tracker, &hang.id, &reason);
     }
 }
 
-/// Returns the index of the finding about the only node of a hung job that stopped reporting at about the same time.
-fn silent_node_of(
+/// Returns the index of the finding about the only node of a hung job to which something happened at about the same time.
+fn cause_of_hang(
     judge: &JudgeState,
     cluster: &Cluster,
     outcome: &DetectorOutcome,
@@ -81,24 +86,24 @@ fn silent_node_of(
         nodes.any(|name| cluster.node_by_name(name).is_some_and(|(id, _)| group.has_node(id)))
     };
     let pending = outcome.suspicions.iter().map(|pending| &pending.finding);
-    let silent = outcome.findings.iter().chain(pending).enumerate().filter(|(_, finding)| {
-        SILENT_NODE.contains(&finding.kind) && is_of_job(finding) && is_together(finding)
+    let causes = outcome.findings.iter().chain(pending).enumerate().filter(|(_, finding)| {
+        CAUSES.contains(&finding.kind) && is_of_job(finding) && is_together(finding)
     });
     let mut nodes = BTreeSet::new();
-    let first: Vec<usize> = silent
+    let first: Vec<usize> = causes
         .filter(|(_, finding)| nodes.insert(finding.entity.node.clone()))
         .map(|(at, _)| at)
         .collect();
     <[usize; 1]>::try_from(first).ok().map(|[at]| at)
 }
 
-/// Makes a finding about a silent node critical, because its job hangs since then.
-fn add_hang(node: &mut Finding, hang: &Finding) {
-    node.severity = Severity::Critical;
-    node.set_lost_gpus(hang.lost_gpus);
-    let known: Vec<_> =
-        hang.victims.iter().filter(|victim| !node.victims.contains(victim)).cloned().collect();
-    node.victims.extend(known);
-    node.summary = format!("{} {}", node.summary, hang.summary);
-    node.evidence.extend(hang.evidence.iter().cloned());
+/// Makes a finding critical, because a job hangs since then.
+fn add_hang(cause: &mut Finding, hang: &Finding) {
+    cause.severity = Severity::Critical;
+    cause.set_lost_gpus(hang.lost_gpus);
+    let victims = hang.victims.iter();
+    let more: Vec<_> = victims.filter(|it| !cause.victims.contains(it)).cloned().collect();
+    cause.victims.extend(more);
+    cause.summary = format!("{} {}", cause.summary, hang.summary);
+    cause.evidence.extend(hang.evidence.iter().cloned());
 }

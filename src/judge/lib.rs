@@ -226,7 +226,7 @@ impl Judge {
             find(&self.state, cluster, &mut outcome);
         }
         self.leave_out_renamed(cluster, &mut outcome);
-        hang_cause::blame_silent_nodes(&self.state, cluster, &mut outcome);
+        hang_cause::blame_causes_of_hangs(&self.state, cluster, &mut outcome);
         suppression::suppress_consequences(&self.state, &mut outcome);
         late_rank_evidence::add_late_rank_evidence(&self.state, cluster, &mut outcome);
         lagging_ranks::add_lagging_rank_evidence(&self.state, cluster, &mut outcome);

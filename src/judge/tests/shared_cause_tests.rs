@@ -2,7 +2,7 @@
 
 use gaunt_schema::{
     Device, Dialect, MetricId, Report, Severity,
-    catalogue::{gpu, host},
+    catalogue::{gpu, host, port},
 };
 
 use super::{
@@ -121,6 +121,45 @@ fn node_that_stops_reporting_is_the_cause_of_the_hang_of_its_job() {
     let finding = fixture.finding_by_id("target_down/gpu001");
     assert_eq!(finding.severity, Severity::Critical);
     assert!(finding.summary.contains("busy-wait"), "{}", finding.summary);
+}
+
+/// A page of a node of a job without a name, which hangs from some second on; its port may be down by then.
+fn page_of_hang(second: i64, node: usize, hangs_from: i64, is_down: bool) -> Report {
+    let mut page = node_report(["ash", "birch", "cedar"][node]);
+    let hangs = second >= hangs_from;
+    for number in 0..4 {
+        for (metric, value) in [
+            (gpu::UTILIZATION, 1.0),
+            (gpu::TENSOR_ACTIVE, if hangs { 0.0 } else { 0.4 }),
+            (gpu::SM_ACTIVE, if hangs { 0.1 } else { 0.7 }),
+            (gpu::POWER, if hangs { 200.0 } else { 600.0 }),
+            (gpu::POWER_LIMIT, 700.0),
+        ] {
+            push_reading(&mut page, Device::new_gpu(number), metric, value);
+        }
+    }
+    let port = || Device::new_port("mlx5_0", "1");
+    let sent = second.min(hangs_from) as f64 * 5e9;
+    let state = if hangs && is_down { [1.0, 2.0] } else { [4.0, 5.0] };
+    push_reading(&mut page, port(), port::STATE, state[0]);
+    push_reading(&mut page, port(), port::PHYSICAL_STATE, state[1]);
+    push_reading(&mut page, port(), port::RATE, 50e9);
+    push_reading(&mut page, port(), port::RECEIVE_BYTES, sent);
+    push_reading(&mut page, port(), port::TRANSMIT_BYTES, sent);
+    page
+}
+
+#[test]
+fn port_that_goes_down_is_the_cause_of_the_hang_of_a_job_without_a_name() {
+    let nodes = ["ash:9770", "birch:9770", "cedar:9770"];
+    let found = |is_down: bool| {
+        let mut fixture = TargetFixture::new(&nodes.map(|node| (node, Dialect::Gaunt)));
+        fixture.run(700, |second, node| page_of_hang(second, node, 300, is_down && node == 0));
+        let open = fixture.judge.open_findings().into_iter();
+        open.map(|found| (found.id.clone(), found.severity)).collect::<Vec<_>>()
+    };
+    assert_eq!(found(false), [("collective_hang/ash".to_owned(), Severity::Critical)]);
+    assert_eq!(found(true), [("port_down/ash/mlx5_0/1".to_owned(), Severity::Critical)]);
 }
 
 #[test]
