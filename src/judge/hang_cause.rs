@@ -7,8 +7,8 @@ use gaunt_cluster::Cluster;
 use gaunt_schema::{Finding, FindingKind, Severity};
 
 use super::{
-    JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
-    pending_finding::PendingFinding,
+    JudgeState, finding_lifecycle::DetectorOutcome, gpu_failed::works_in_spite_of_it,
+    job_group::JobGroup, pending_finding::PendingFinding,
 };
 
 /// The longest time in seconds from what happened to a node until the hang of its job shows: averages must settle first.
@@ -87,7 +87,10 @@ fn cause_of_hang(
     };
     let pending = outcome.suspicions.iter().map(|pending| &pending.finding);
     let causes = outcome.findings.iter().chain(pending).enumerate().filter(|(_, finding)| {
-        CAUSES.contains(&finding.kind) && is_of_job(finding) && is_together(finding)
+        CAUSES.contains(&finding.kind)
+            && !works_in_spite_of_it(finding.kind, finding.lost_gpus)
+            && is_of_job(finding)
+            && is_together(finding)
     });
     let mut nodes = BTreeSet::new();
     let first: Vec<usize> = causes
