@@ -44,21 +44,25 @@ pub(super) fn detect_slow_gpus(
     }
 }
 
-/// Whether the clocks of most nodes of a job have fallen, and of several: their power or clocks were limited, on purpose or by
-/// what feeds them. That is no fault of one GPU. The rest of a job waits for a part of it, whoever limited that.
+/// Whether the clocks of several whole nodes of a job have fallen: their power or clocks were limited, on purpose or by
+/// what feeds them. That is no fault of one GPU. But where they have fallen far, and on few nodes, the rest of the job waits
+/// for these, whoever limited them.
 fn is_capped(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> bool {
     let limits = &judge.limits;
-    let mut nodes: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
+    let mut nodes: BTreeMap<NodeId, Vec<f64>> = BTreeMap::new();
     for row in &group.gpus {
         let Some(entry) = cluster.device_at(DeviceClass::Gpu, *row) else { continue };
-        let has_fallen =
-            clock_fall(judge, cluster, *row).is_some_and(|fall| fall > limits.as_ever_ratio);
-        let (fallen, all) = nodes.entry(entry.node).or_default();
-        *fallen += usize::from(has_fallen);
-        *all += 1;
+        // After a restart, not all of them are known at once.
+        let Some(fall) = clock_fall(judge, cluster, *row) else { continue };
+        nodes.entry(entry.node).or_default().push(fall);
     }
-    let whole = nodes.values().filter(|(fallen, all)| *all > 1 && fallen * 2 > *all).count();
-    whole >= 2 && whole * 2 > nodes.len()
+    let is_whole = |falls: &&Vec<f64>, least: f64| {
+        falls.len() > 1 && falls.iter().filter(|fall| **fall > least).count() * 2 > falls.len()
+    };
+    let fallen = nodes.values().filter(|falls| is_whole(falls, limits.as_ever_ratio)).count();
+    let far = 1.0 - limits.slow_clock_ratio;
+    let fallen_far = nodes.values().filter(|falls| is_whole(falls, far)).count();
+    fallen >= 2 && (fallen * 2 > nodes.len() || fallen_far < fallen)
 }
 
 /// Whether a GPU draws more than usual: it works more, and its clock yields to that.
