@@ -1,6 +1,6 @@
 //! Ports with traffic: their place in the fabric, and whether packets queue up at them.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use gaunt_cluster::{Cluster, NodeId};
 use gaunt_schema::{AbsenceReason, DeviceClass, SanitizedText, catalogue::port};
@@ -46,7 +46,7 @@ struct CongestionSigns {
     /// Whether the port waits or is paused: signs of senders, which locate a queue less well than marks.
     is_delayed: bool,
     /// How long it waits, if only that shows that it is delayed.
-    waited: f64,
+    waited: Option<f64>,
     /// Whether it sends packets again: on a fabric that neither marks nor pauses, a full queue drops.
     is_resending: bool,
 }
@@ -70,7 +70,7 @@ impl CongestionSigns {
             marked: marked.unwrap_or_default(),
             marked_times,
             is_delayed: waits || is_paused,
-            waited: waited.unwrap_or_default(),
+            waited,
             is_resending: current_value(link.retransmitted, cluster)
                 .is_some_and(|rate| rate >= limits.errors_per_second),
         }
@@ -87,8 +87,8 @@ impl CongestionSigns {
 /// Share of the marks of the most marked port below which those of another one tell nothing.
 const FAINT_SHARE: f64 = 0.1;
 
-/// Share of the waiting of the port that waits longest below which that of another one tells nothing: it waits for its turn
-/// in the same collectives.
+/// Share of the waiting of the port of a job that waits longest below which that of another one tells nothing: it waits for its
+/// turn in the same collectives.
 const FAINT_WAIT_SHARE: f64 = 0.25;
 
 /// Whether nothing can tell if packets queue up at a port: the only counter that would stands at its maximum.
@@ -160,15 +160,15 @@ pub(super) fn collect_loaded_ports<'a>(
         let least = if is_slower { limits.marked_times } else { limits.marked_times * quiet };
         sign.is_certain || sign.marked_times.is_some_and(|times| times >= least)
     };
-    let longest = signs.iter().map(|sign| sign.waited).fold(0.0, f64::max);
+    let longest = longest_waits(judge, cluster, &ports, &signs);
     let signs: Vec<(&CongestionSigns, bool)> = signs.iter().zip(slower).collect();
     let any_marked = signs.iter().any(|sign| is_marked(*sign));
     let rails_with_errors = rails_with_errors(&ports, cluster, limits);
-    for (port, (sign, is_slower)) in ports.iter_mut().zip(signs) {
+    for ((port, (sign, is_slower)), longest) in ports.iter_mut().zip(signs).zip(longest) {
         let drops = sign.is_resending && is_slower && !rails_with_errors.contains(&port.rail);
         let is_marked = is_marked((sign, is_slower));
-        let is_delayed =
-            sign.is_delayed && !(sign.waited > 0.0 && sign.waited < longest * FAINT_WAIT_SHARE);
+        let is_clear = sign.waited.is_none_or(|waited| waited >= longest * FAINT_WAIT_SHARE);
+        let is_delayed = sign.is_delayed && is_clear;
         let is_congested = is_marked || ((is_delayed || drops) && !any_marked);
         // Whoever waits for credits or is paused has lost that time, whatever its past.
         let is_certain = sign.is_certain || sign.is_delayed;
@@ -176,6 +176,35 @@ pub(super) fn collect_loaded_ports<'a>(
         port.congested = is_congested.then_some(Congestion { is_certain, is_of_sender });
     }
     ports
+}
+
+/// Returns for each port how long the one that waits longest does, of those of the jobs of its node; 0 without a job.
+fn longest_waits(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    ports: &[LoadedPort<'_>],
+    signs: &[CongestionSigns],
+) -> Vec<f64> {
+    if signs.iter().all(|sign| sign.waited.is_none()) {
+        return vec![0.0; ports.len()];
+    }
+    let jobs_of = |port: &LoadedPort<'_>| {
+        let node = cluster.node_by_id(port.node);
+        let gpus = node.map(|node| node.device_rows(DeviceClass::Gpu)).unwrap_or_default();
+        gpus.iter().filter_map(|row| judge.job_groups.group_index(*row)).collect::<BTreeSet<_>>()
+    };
+    let jobs: Vec<BTreeSet<usize>> = ports.iter().map(jobs_of).collect();
+    let mut longest: BTreeMap<usize, f64> = BTreeMap::new();
+    for (jobs, sign) in jobs.iter().zip(signs) {
+        for job in jobs {
+            let known = longest.entry(*job).or_default();
+            *known = known.max(sign.waited.unwrap_or_default());
+        }
+    }
+    let of_jobs = |jobs: &BTreeSet<usize>| {
+        jobs.iter().filter_map(|job| longest.get(job)).copied().fold(0.0, f64::max)
+    };
+    jobs.iter().map(of_jobs).collect()
 }
 
 /// Returns the nodes of jobs that are likely slower, by enough to need an explanation.

@@ -3,7 +3,8 @@
 
 use gaunt_schema::{
     Delivery, Device, Dialect, FindingKind, NodeLocation, Report, Severity, SourceTopology,
-    TopologyOrigin, UnixMs, catalogue::port,
+    TopologyOrigin, UnixMs,
+    catalogue::{gpu, port},
 };
 
 use super::telemetry_tests::TargetFixture;
@@ -37,12 +38,19 @@ fn page_of_marks(second: i64, node: usize, share: impl Fn(&str, i64) -> f64) -> 
 
 /// A page of one InfiniBand port that has waited so many ticks per kilobyte since the start; its counter may stand at its
 /// maximum.
-fn page_of_waits(second: i64, node: usize, ticks: Option<impl Fn(i64) -> f64>) -> Report {
+fn page_of_waits(
+    second: i64,
+    node: usize,
+    job: &str,
+    ticks: Option<impl Fn(i64) -> f64>,
+) -> Report {
     let mut report = Report {
         node: Some(format!("gpu{node:03}").as_str().into()),
         node_time: Some(UnixMs(second * 1_000)),
         ..Report::default()
     };
+    let device = report.ensure_device(Device::new_gpu(0));
+    report.add_info(device, gpu::JOB_INFO, &[("job", job)]);
     let device = report.ensure_device(Device::new_port("mlx5_0", "1"));
     report.push(device, port::STATE, 4.0);
     report.push(device, port::RATE, 50e9);
@@ -66,12 +74,20 @@ fn findings_with(marks: impl Fn(usize, &str) -> f64) -> Vec<(FindingKind, String
     })
 }
 
-/// The same with these ticks of waiting.
+/// The same with these ticks of waiting, of one job on all nodes.
 fn findings_with_waits(ticks: impl Fn(usize) -> Option<f64>) -> Vec<String> {
+    findings_of_jobs(|_| "8812", ticks)
+}
+
+/// The same with the job of each node.
+fn findings_of_jobs(
+    job: impl Fn(usize) -> &'static str,
+    ticks: impl Fn(usize) -> Option<f64>,
+) -> Vec<String> {
     let found = findings_of(|second, node| {
         let ticks = ticks(node);
         let of_second = move |second| if second < 120 { 1e-4 } else { ticks.unwrap_or_default() };
-        page_of_waits(second, node, ticks.map(|_| of_second))
+        page_of_waits(second, node, job(node), ticks.map(|_| of_second))
     });
     found.into_iter().map(|(_, id, _)| id).collect()
 }
@@ -157,4 +173,11 @@ fn ports_whose_wait_counter_is_saturated_clear_no_switch() {
 fn ports_that_wait_little_beside_others_wait_for_their_turn() {
     let waits = |node: usize| Some(if node < 4 { 1.0 } else { 0.15 });
     assert_eq!(findings_with_waits(waits), ["leaf_congested/s0"]);
+}
+
+#[test]
+fn ports_of_another_job_wait_for_themselves() {
+    let waits = |node: usize| Some(if node < 4 { 1.0 } else { 0.15 });
+    let found = findings_of_jobs(|node| if node < 4 { "8812" } else { "8813" }, waits);
+    assert_eq!(found, ["rail_slow/0"], "below both switches");
 }
