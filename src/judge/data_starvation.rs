@@ -46,7 +46,7 @@ pub(super) fn detect_starved_nodes(
         }
         let idle = IdleRanks::find(judge, cluster, group);
         let is_rare = group.nodes.len() > 1 && group.interval.is_slow(&judge.limits);
-        if is_rare && judge.gangs.of(group).is_learned() {
+        if is_rare && judge.gangs.of(group).knows_its_ranks() {
             match idle.and_then(|idle| detect_from_rounds(judge, cluster, group, &idle)) {
                 Some(RareVerdict::Storage(starved)) => storage.push((group, starved)),
                 Some(RareVerdict::Nodes(starved)) => {

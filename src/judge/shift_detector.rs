@@ -29,8 +29,12 @@ pub(super) struct ShiftDetector {
 const PRIOR_SPREAD: f32 = 0.05;
 const PRIOR_SAMPLES: f32 = 3.0;
 
-/// Samples before which nothing is suspected.
+/// Samples from which level and spread are known.
 const LEARNED_SAMPLES: u32 = 6;
+
+/// Samples from which a shift is suspected that is large enough for what so few tell about how much the value varies; before,
+/// nothing is.
+const FEW_SAMPLES: u32 = 3;
 
 /// The weight of a sample below the level while that is learned.
 const FASTER_WEIGHT: f32 = 0.5;
@@ -92,22 +96,18 @@ impl ShiftDetector {
             self.level = value as f32;
         }
         let deviation = self.rise_of(value) as f32;
-        if samples < LEARNED_SAMPLES {
-            // A job that pauses while it is learned is far slower for a few samples: its usual pace is the faster one.
-            let weight = 1.0 / (samples + 1) as f32;
-            let weight = if deviation < 0.0 { weight.max(FASTER_WEIGHT) } else { weight };
-            let most = LEARNED_SPREADS * PRIOR_SPREAD;
-            self.level += deviation.min(most) * weight;
-            let weight = 1.0 / (samples as f32 + PRIOR_SAMPLES);
-            self.spread += (deviation.abs().min(most) * LIKE_SIGMA - self.spread) * weight;
+        let spread = self.spread.max(floor as f32);
+        let slack = SLACK_SPREADS * (LEARNED_SAMPLES as f32 / samples.max(1) as f32).max(1.0);
+        let is_early = samples < LEARNED_SAMPLES;
+        if is_early && (samples < FEW_SAMPLES || deviation <= slack * spread) {
+            self.learn_early(deviation, samples);
             return;
         }
-        let spread = self.spread.max(floor as f32);
-        let rise = deviation / spread - SLACK_SPREADS;
+        let rise = deviation / spread - slack;
         let weight = if rise > 0.0 { self.outlier_weight() } else { 1.0 };
         self.sum = (self.sum + rise.clamp(-MAX_FALL, MAX_RISE) * weight).clamp(0.0, MAX_SUM);
         self.count_outlier(rise > 0.0);
-        if self.sum >= MAX_RISE {
+        if self.sum >= MAX_RISE || is_early {
             return;
         }
         // What may be the begin of a shift counts little.
@@ -116,6 +116,20 @@ impl ShiftDetector {
         let weight = counts / (samples as f32 + PRIOR_SAMPLES).min(SPREAD_SAMPLES);
         self.level += deviation.clamp(-most, most) * weight;
         self.spread += (deviation.abs().min(most) * LIKE_SIGMA - self.spread) * weight;
+    }
+
+    /// Learns from one of the first samples, which is no clear shift. After one that was, and that did not last, values vary
+    /// as much.
+    fn learn_early(&mut self, deviation: f32, samples: u32) {
+        let most = LEARNED_SPREADS * PRIOR_SPREAD;
+        let varies = if self.sum > 0.0 { most } else { deviation.abs().min(most) };
+        let weight = 1.0 / (samples as f32 + PRIOR_SAMPLES);
+        self.spread += (varies * LIKE_SIGMA - self.spread) * weight;
+        self.sum = (self.sum - MAX_FALL).max(0.0);
+        // A job that pauses while it is learned is far slower for a few samples: its usual pace is the faster one.
+        let weight = 1.0 / (samples + 1) as f32;
+        let weight = if deviation < 0.0 { weight.max(FASTER_WEIGHT) } else { weight };
+        self.level += deviation.min(most) * weight;
     }
 
     /// Returns how much an outlier counts: 1 where they are rare.
@@ -156,7 +170,7 @@ impl ShiftDetector {
 
     /// Whether enough samples were added to know the level and its deviation.
     pub(super) fn is_learned(self) -> bool {
-        self.samples >= LEARNED_SAMPLES
+        self.samples >= FEW_SAMPLES
     }
 
     /// Returns its usual deviation.
@@ -201,6 +215,30 @@ mod tests {
             assert!(likely_after(size, shift).is_some_and(|at| at <= 23), "{size} {shift}");
         }
         assert!(likely_after(0.05, 0.2).is_some_and(|at| at < 40));
+    }
+
+    #[test]
+    fn large_shift_after_few_samples_is_likely_and_a_small_one_is_learned() {
+        let after = |shift: f64| {
+            let mut detector = ShiftDetector::default();
+            (0..4).for_each(|at| detector.add_value(0.1 + 0.01 * noise(at), 0.002));
+            let found = (0..20).find(|at| {
+                detector.add_value(0.1 + shift + 0.01 * noise(4 + at), 0.002);
+                detector.is_likely()
+            });
+            (found, detector.usual_level())
+        };
+        assert_eq!(after(0.6).0, Some(1), "the second sample of the shift");
+        let (found, level) = after(0.04);
+        assert!(found.is_none() && level > 0.11, "{found:?} {level}");
+        // Values that jump while they are learned do so later, too.
+        let mut jumps = ShiftDetector::default();
+        let values = [0.0, 0.0, 0.5, 0.0, 0.5, 0.0, 0.0, 0.5];
+        let likely = (0..200).find(|at| {
+            jumps.add_value(values[at % 8], 0.002);
+            jumps.is_likely()
+        });
+        assert_eq!(likely, None);
     }
 
     #[test]
