@@ -8,8 +8,8 @@ use super::{
     EvidenceRow, JudgeState,
     job_group::JobGroup,
     link_averages::{LinkAverages, current_value},
-    loaded_ports::LoadedPort,
-    pending_finding::{MAX_VICTIMS, PendingFinding, format_percent},
+    loaded_ports::{LoadedPort, loaded_links},
+    pending_finding::{MAX_VICTIMS, PendingFinding, format_count, format_percent},
     robust_stats::median,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
@@ -35,19 +35,12 @@ pub(super) fn detect_blocking_host(
     {
         return None;
     }
-    let links: Vec<&LinkAverages> =
-        node.device_rows(DeviceClass::Port).iter().filter_map(|row| judge.links.of(*row)).collect();
-    let carrying: Vec<&&LinkAverages> = links
-        .iter()
-        .filter(|link| {
-            current_value(link.utilization, cluster)
-                .is_some_and(|share| share >= limits.carries_ratio)
-        })
-        .collect();
-    let pauses = |link: &&&&LinkAverages| {
+    let carrying: Vec<&LinkAverages> =
+        loaded_links(judge, cluster, id, node).map(|(_, link)| link).collect();
+    let pauses = |link: &&&LinkAverages| {
         current_value(link.pause_sent, cluster).is_some_and(|share| share >= limits.pauses_ratio)
     };
-    let drops = |link: &&&&LinkAverages| {
+    let drops = |link: &&&LinkAverages| {
         current_value(link.out_of_buffer, cluster)
             .is_some_and(|rate| rate >= limits.unbuffered_per_second)
     };
@@ -90,8 +83,8 @@ pub(super) fn detect_blocking_host(
     )
 }
 
-/// Returns a finding for a host most of whose ports receive marked packets, each as the only one of its rail: it takes
-/// packets too slowly, and its adapters do not count what they drop or pause.
+/// Returns a finding for a host whose ports receive marked packets, each as the only one of its rail, where that are most of
+/// them or they drop some: it takes packets too slowly.
 pub(super) fn detect_marked_receiver(
     judge: &JudgeState,
     cluster: &Cluster,
@@ -107,10 +100,19 @@ pub(super) fn detect_marked_receiver(
     if !groups.iter().any(|group| judge.gangs.is_likely_slower(group, limits)) {
         return None;
     }
+    let unbuffered =
+        marked.iter().filter_map(|port| current_value(port.link.out_of_buffer, cluster));
+    let unbuffered = unbuffered.reduce(f64::max).filter(|rate| *rate >= limits.errors_per_second);
+    let drops = unbuffered
+        .map(|rate| format!(" and has {rate:.1} out_of_buffer drops per second"))
+        .unwrap_or_default();
+    let one = marked.len() == 1;
     let summary = format!(
-        "{} ports of {} receive ECN-marked packets, and no other port of their rails does: slow receiver.",
-        marked.len(),
-        node.name
+        "{} of {} receive{} ECN-marked packets{drops}, and no other port of {} does: slow receiver.",
+        format_count(marked.len(), "port"),
+        node.name,
+        if one { "s" } else { "" },
+        if one { "its rail" } else { "their rails" },
     );
     let pending =
         PendingFinding::of(FindingKind::HostBlocksNetwork, Entity::new_node(&node.name), 2, true);
@@ -121,6 +123,10 @@ pub(super) fn detect_marked_receiver(
             .with_evidence([
                 half_of(EvidenceRow::CongestedPorts, marked.len(), loaded),
                 EvidenceRow::MarkedTimes.to_evidence(Some(times), Some(limits.marked_times)),
+                EvidenceRow::OutOfBuffer
+                    .to_evidence(unbuffered, Some(limits.errors_per_second))
+                    .with_threshold("errors_per_second")
+                    .or_context(),
                 EvidenceRow::JobSlowdown
                     .to_evidence(
                         median(groups.iter().filter_map(|group| group.slowdown_ratio())),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use gaunt_cluster::{Cluster, NodeId};
+use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{AbsenceReason, DeviceClass, SanitizedText, catalogue::port};
 
 use super::{
@@ -101,18 +101,28 @@ fn is_unknown(judge: &JudgeState, cluster: &Cluster, row: u32, link: &LinkAverag
 
 /// Whether any port may be congested.
 pub(super) fn is_any_port_congested(judge: &JudgeState, cluster: &Cluster) -> bool {
-    let mut rows = cluster.sorted_nodes().flat_map(|(_, node)| node.device_rows(DeviceClass::Port));
-    rows.any(|row| {
-        loaded_link(judge, cluster, *row).is_some_and(|link| {
-            CongestionSigns::of(judge, cluster, *row, link).is_any(&judge.limits)
-        })
+    cluster.sorted_nodes().any(|(id, node)| {
+        let mut loaded = loaded_links(judge, cluster, id, node);
+        loaded
+            .any(|(row, link)| CongestionSigns::of(judge, cluster, row, link).is_any(&judge.limits))
     })
 }
 
-fn loaded_link<'a>(judge: &'a JudgeState, cluster: &Cluster, row: u32) -> Option<&'a LinkAverages> {
-    let link = judge.links.of(row)?;
-    let share = current_value(link.utilization, cluster)?;
-    (share >= judge.limits.carries_ratio).then_some(link)
+/// Iterates the ports of a node that carry traffic, or do at its usual pace: congestion itself leaves little of it.
+pub(super) fn loaded_links<'a>(
+    judge: &'a JudgeState,
+    cluster: &'a Cluster,
+    id: NodeId,
+    node: &'a Node,
+) -> impl Iterator<Item = (u32, &'a LinkAverages)> {
+    let host = judge.hosts.get(&id);
+    let pace = host.and_then(|host| host.traffic_ratio(cluster)).map_or(1.0, |pace| pace.min(1.0));
+    let least = judge.limits.carries_ratio * pace;
+    node.device_rows(DeviceClass::Port).iter().filter_map(move |row| {
+        let link = judge.links.of(*row)?;
+        let share = current_value(link.utilization, cluster)?;
+        (share > 0.0 && share >= least).then_some((*row, link))
+    })
 }
 
 /// Returns the ports with traffic. Where switches mark packets, marks locate the queue; senders that wait or are paused
@@ -126,18 +136,17 @@ pub(super) fn collect_loaded_ports<'a>(
     for (id, node) in cluster.sorted_nodes() {
         let rails = NodeRails::of(node);
         let group = cluster.topology().node_topology(id).and_then(|node| node.leaf.as_ref());
-        for row in node.device_rows(DeviceClass::Port) {
-            let Some(link) = loaded_link(judge, cluster, *row) else { continue };
-            if is_unknown(judge, cluster, *row, link) {
+        for (row, link) in loaded_links(judge, cluster, id, node) {
+            if is_unknown(judge, cluster, row, link) {
                 continue;
             }
-            let Some(rail) = rails.rail_of(cluster, *row) else { continue };
-            let wiring = cluster.topology().port_topology(*row);
+            let Some(rail) = rails.rail_of(cluster, row) else { continue };
+            let wiring = cluster.topology().port_topology(row);
             let leaf = wiring.and_then(|wiring| wiring.leaf.as_ref());
-            signs.push(CongestionSigns::of(judge, cluster, *row, link));
+            signs.push(CongestionSigns::of(judge, cluster, row, link));
             ports.push(LoadedPort {
                 node: id,
-                row: *row,
+                row,
                 link,
                 leaf: leaf.or(group).map(|fact| &fact.value),
                 is_leaf_of_node: leaf.is_none(),
