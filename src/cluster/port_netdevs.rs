@@ -83,6 +83,19 @@ pub(crate) fn has_same_place(rdma_device: &str, netdev: &str) -> bool {
     }
 }
 
+/// Whether an RDMA device is named by its hardware address or GUID, as in `ibxb8cef603007ad1f0`: such a name tells nothing
+/// about its place in the node.
+pub fn is_named_by_address(rdma_device: &str) -> bool {
+    let kinds = ["roce", "ib", "iw", "opa"].iter();
+    let mut addresses = kinds.filter_map(|kind| rdma_device.strip_prefix(kind)?.strip_prefix('x'));
+    addresses.any(|address| {
+        address.len() >= ADDRESS_DIGITS && address.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
+}
+
+/// The least digits of a hardware address.
+const ADDRESS_DIGITS: usize = 12;
+
 /// Returns domain, bus, slot and function of `[P<domain>]p<bus>s<slot>[f<function>]` with anything behind it that starts
 /// with `n` or `d`: the name of the port.
 fn pci_path(name: &str) -> Option<[u32; 4]> {
@@ -149,6 +162,16 @@ mod tests {
         assert_eq!(joined, names(&["enp7s0f1np1", "enp24s0np0"]));
         assert!(has_same_place("roceP2p7s0", "enP2p7s0np0"));
         assert!(!has_same_place("rocep7s0", "enP2p7s0np0") && !has_same_place("mlx5_0", "eth0"));
+    }
+
+    #[test]
+    fn name_by_address_is_known() {
+        for name in ["ibxb8cef603007ad1f0", "rocex0c42a1160549"] {
+            assert!(is_named_by_address(name), "{name}");
+        }
+        for name in ["mlx5_0", "rocep75s0", "ibx1", "ibp12s0", "rocexy0c42a116054"] {
+            assert!(!is_named_by_address(name), "{name}");
+        }
     }
 
     #[test]

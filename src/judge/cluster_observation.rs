@@ -12,7 +12,6 @@ use super::{
     collective_hang,
     compact_value::NodeTag,
     evidence_sum::LevelEvidence,
-    fabric_congestion,
     frozen_baselines::FrozenBaselines,
     gpu_signals::{self, GpuSignals},
     gpu_state_rules,
@@ -22,6 +21,7 @@ use super::{
     rack_down,
     sample_interval::SampleInterval,
     standing_fault::harm_of,
+    unnamed_switches::unnamed_leaf_ports,
 };
 
 impl JudgeState {
@@ -90,7 +90,7 @@ impl JudgeState {
         );
         self.late_ranks.observe_groups(cluster, &self.job_groups, &self.limits);
         self.settle_paces(cluster);
-        let congested = fabric_congestion::unnamed_leaf_ports(self, cluster);
+        let congested = unnamed_leaf_ports(self, cluster);
         self.inferred_leaves.observe_congestion(congested, cluster.now(), &self.limits);
         clock_decline::observe_clocks(self, cluster);
     }

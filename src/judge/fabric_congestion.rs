@@ -12,12 +12,14 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     host_blocks_network::detect_blocking_host,
     incast::detect_incasts,
-    inferred_leaf::CongestionGroup,
     link_averages::{LinkAverages, current_value},
-    loaded_ports::{LoadedPort, collect_loaded_ports, is_any_port_congested},
+    loaded_ports::{LoadedPort, collect_loaded_ports},
     pending_finding::{MAX_VICTIMS, PendingFinding, format_count, format_nodes},
+    port_rail::render_rail,
     robust_stats::median,
-    sample_interval::SampleInterval,
+    unnamed_switches::{
+        ports_of_congested_nodes, several_rails_finding, unnamed_leaf_finding, unnamed_rail_finding,
+    },
 };
 use gaunt_cluster::{Cluster, NodeId};
 
@@ -48,9 +50,12 @@ pub(super) fn detect_congestion(
         cluster.device_at(DeviceClass::Port, *row).is_some_and(|port| waiting.contains(&port.node))
     };
     for group in judge.inferred_leaves.groups_at(cluster.now()) {
-        if !group.bad.iter().all(waits) {
-            outcome.suspicions.push(unnamed_leaf_finding(judge, cluster, &ports, group));
+        if group.bad.iter().all(waits) {
+            continue;
         }
+        let suspicion = unnamed_rail_finding(judge, cluster, &ports, group);
+        let of_leaf = || unnamed_leaf_finding(judge, cluster, &ports, group);
+        outcome.suspicions.push(suspicion.unwrap_or_else(of_leaf));
     }
     let all = group_by_leaf(&ports);
     let mut rails: BTreeMap<&SanitizedText, Vec<&LeafRailPorts<'_>>> = BTreeMap::new();
@@ -62,8 +67,12 @@ pub(super) fn detect_congestion(
         rails.values().filter(|leaves| leaves.iter().all(|of_leaf| of_leaf.leaf.is_none()));
     let unnamed: Vec<&LeafRailPorts<'_>> = unnamed.flatten().copied().collect();
     if unnamed.len() as f64 >= judge.limits.together_ports {
-        outcome.suspicions.push(several_rails_finding(judge, cluster, &unnamed));
+        let bad = unnamed.iter().flat_map(|of_rail| of_rail.congested_ports()).collect();
+        let members = unnamed.iter().map(|of_rail| of_rail.members.len()).sum();
+        outcome.suspicions.push(several_rails_finding(judge, cluster, bad, members));
         rails.retain(|_, leaves| leaves.iter().any(|of_leaf| of_leaf.leaf.is_some()));
+    } else if let Some((bad, members)) = ports_of_congested_nodes(judge, cluster, &ports) {
+        outcome.suspicions.push(several_rails_finding(judge, cluster, bad, members));
     }
     for (rail, leaves) in rails {
         // A rail that is congested below several leaves takes precedence over each of them; so does one whose leaves
@@ -82,101 +91,24 @@ pub(super) fn detect_congestion(
     }
 }
 
-/// Congested ports without a known leaf, by rail, where they are too few to blame the rail and too many to blame each
-/// one. A rail is excluded if at least half of them are on nodes with several congested rails: these share the node and
-/// not a switch. None if no port at all is congested.
-pub(super) fn unnamed_leaf_ports(
-    judge: &JudgeState,
-    cluster: &Cluster,
-) -> Option<Vec<(SanitizedText, Vec<u32>)>> {
-    if !is_any_port_congested(judge, cluster) {
-        return None;
-    }
-    let ports = collect_loaded_ports(judge, cluster);
-    let mut rails: BTreeMap<NodeId, usize> = BTreeMap::new();
-    for port in ports.iter().filter(|port| port.congested.is_some()) {
-        *rails.entry(port.node).or_default() += 1;
-    }
-    // A scheduler's groups of nodes need not be switches: they count as unknown, unless one explains its congestion.
-    let explained: HashSet<u32> = group_by_leaf(&ports)
-        .iter()
-        .filter(|leaf_rail| leaf_rail.leaf.is_some() && leaf_rail.is_mostly_congested(judge))
-        .flat_map(|leaf_rail| leaf_rail.members.iter().map(|port| port.row))
-        .collect();
-    let mut unnamed = Vec::new();
-    for leaf_rail in group_ports(&ports, |port| port.leaf.filter(|_| !port.is_leaf_of_node)) {
-        let mut bad = leaf_rail.congested_ports();
-        bad.retain(|port| !explained.contains(&port.row));
-        let alone = bad.iter().filter(|port| rails.get(&port.node) == Some(&1)).count();
-        let are_few = bad.len() as f64 >= judge.limits.together_ports && alone * 2 > bad.len();
-        if leaf_rail.leaf.is_none() && are_few && !leaf_rail.is_mostly_congested(judge) {
-            unnamed.push((leaf_rail.rail.clone(), bad.iter().map(|port| port.row).collect()));
-        }
-    }
-    Some(unnamed)
-}
-
-/// Returns a finding for ports without a known leaf that are congested together: most likely they share a leaf.
-fn unnamed_leaf_finding(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    ports: &[LoadedPort<'_>],
-    group: &CongestionGroup,
-) -> PendingFinding {
-    let congested: HashSet<u32> = group.bad.iter().copied().collect();
-    let bad: Vec<&LoadedPort<'_>> =
-        ports.iter().filter(|port| congested.contains(&port.row)).collect();
-    let all = ports.iter().filter(|port| port.rail == group.rail).count();
-    let again = if group.times > 1 {
-        format!(", for the {} time", render_ordinal(group.times))
-    } else {
-        String::new()
-    };
-    let entity = Entity { rail: Some(group.rail.clone()), ..Entity::new(EntityKind::Rail) };
-    let times = EvidenceRow::CongestedTogether
-        .to_evidence(Some(f64::from(group.times)), None)
-        .with_note("no topology: the shared leaf is inferred from this");
-    congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, (judge.limits.together_ports, format!("together_ports, of {all}")))
-        .with_hold_seconds(judge.limits.incast_seconds.max(SampleInterval::of_pages(cluster).two_sample_seconds(&judge.limits)))
-        .mark_learned()
-        .with_summary(
-            format!(
-                "{} of {all} on rail {} are congested together{again}, those of {}: likely one leaf switch (no topology configured).",
-                format_count(bad.len(), "port"),
-                group.rail,
-                render_nodes(cluster, &bad),
-            ),
-            "Check the switch that these ports connect to; add a topology file under [topology].".to_owned(),
-        )
-        .with_evidence([times])
-}
-
 /// Renders the names of the nodes of ports: `gpu001, gpu002 and others`.
 fn render_nodes(cluster: &Cluster, ports: &[&LoadedPort<'_>]) -> String {
     format_nodes(cluster, &ports.iter().map(|port| port.node).collect())
 }
 
-fn render_ordinal(number: u32) -> String {
-    match number {
-        2 => "second".to_owned(),
-        3 => "third".to_owned(),
-        more => format!("{more}th"),
-    }
-}
-
 /// Ports of one rail below one leaf.
-struct LeafRailPorts<'a> {
-    leaf: Option<&'a SanitizedText>,
-    rail: &'a SanitizedText,
-    members: Vec<&'a LoadedPort<'a>>,
+pub(super) struct LeafRailPorts<'a> {
+    pub(super) leaf: Option<&'a SanitizedText>,
+    pub(super) rail: &'a SanitizedText,
+    pub(super) members: Vec<&'a LoadedPort<'a>>,
 }
 
 impl LeafRailPorts<'_> {
-    fn congested_ports(&self) -> Vec<&LoadedPort<'_>> {
+    pub(super) fn congested_ports(&self) -> Vec<&LoadedPort<'_>> {
         self.members.iter().filter(|port| port.congested.is_some()).copied().collect()
     }
 
-    fn is_mostly_congested(&self, judge: &JudgeState) -> bool {
+    pub(super) fn is_mostly_congested(&self, judge: &JudgeState) -> bool {
         let bad = self.congested_ports().len();
         bad as f64 >= judge.limits.sharing_members
             && bad as f64 >= judge.limits.members_bad_ratio * self.members.len() as f64
@@ -231,11 +163,11 @@ pub(super) fn ports_of_entity(
     rows.into_iter().step_by(step).collect()
 }
 
-fn group_by_leaf<'a>(ports: &'a [LoadedPort<'a>]) -> Vec<LeafRailPorts<'a>> {
+pub(super) fn group_by_leaf<'a>(ports: &'a [LoadedPort<'a>]) -> Vec<LeafRailPorts<'a>> {
     group_ports(ports, |port| port.leaf)
 }
 
-fn group_ports<'a>(
+pub(super) fn group_ports<'a>(
     ports: &'a [LoadedPort<'a>],
     leaf_of: impl Fn(&LoadedPort<'a>) -> Option<&'a SanitizedText>,
 ) -> Vec<LeafRailPorts<'a>> {
@@ -276,13 +208,13 @@ fn leaf_congested_finding(
     entity: Entity,
     leaf_rail: &LeafRailPorts<'_>,
 ) -> PendingFinding {
-    let rail = leaf_rail.rail;
+    let rail = render_rail(leaf_rail.rail);
     let bad = leaf_rail.congested_ports();
     // The name of a scheduler's group of nodes need not be on any switch.
     let is_of_nodes = bad.iter().all(|port| port.is_leaf_of_node);
     let nodes = is_of_nodes.then(|| format!(", those of {}", render_nodes(cluster, &bad)));
     let summary = format!(
-        "{} of {} below {} on rail {rail} are congested{}{}.",
+        "{} of {} below {} on {rail} are congested{}{}.",
         format_count(bad.len(), "port"),
         leaf_rail.members.len(),
         entity.leaf.as_ref().map(SanitizedText::as_str).unwrap_or_default(),
@@ -291,7 +223,7 @@ fn leaf_congested_finding(
     );
     let members = leaf_rail.members.len();
     let least = judge.limits.members_bad_ratio * members as f64;
-    let of = (least, format!("share of {members} on rail {rail}"));
+    let of = (least, format!("share of {members} on {rail}"));
     congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, of).with_summary(
         summary,
         "Check the queues and uplinks of this switch, and the senders to the ports below it."
@@ -319,31 +251,6 @@ fn render_signs(ports: &[&LoadedPort<'_>], cluster: &Cluster) -> String {
     if known.is_empty() { known } else { format!(" ({known})") }
 }
 
-/// Returns a finding for several rails that are congested at the same time below unknown leaves.
-fn several_rails_finding(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    of_rails: &[&LeafRailPorts<'_>],
-) -> PendingFinding {
-    let name = SanitizedText::new("unnamed");
-    let entity = Entity { leaf: Some(name), ..Entity::new(EntityKind::Leaf) };
-    let bad: Vec<&LoadedPort<'_>> =
-        of_rails.iter().flat_map(|of_rail| of_rail.congested_ports()).collect();
-    let rails = format_count(of_rails.len(), "rail");
-    let members: usize = of_rails.iter().map(|of_rail| of_rail.members.len()).sum();
-    let least = judge.limits.members_bad_ratio * members as f64;
-    let of = (least, format!("share of {members} on {rails}"));
-    congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, of).with_summary(
-        format!(
-            "{} on {rails} are congested at the same time, those of {}: they share a leaf switch or the links above it (no topology configured).",
-            format_count(bad.len(), "port"),
-            render_nodes(cluster, &bad),
-        ),
-        "Check the switches that these nodes connect to; add a topology file under [topology]."
-            .to_owned(),
-    )
-}
-
 fn rail_slow_finding(
     judge: &JudgeState,
     cluster: &Cluster,
@@ -364,8 +271,9 @@ fn rail_slow_finding(
     let of = (least, format!("share of {members}{below}"));
     congestion_finding(judge, cluster, FindingKind::RailSlow, entity, &bad, of).with_summary(
         format!(
-            "{} on rail {rail}{}{below} are congested.",
+            "{} on {}{}{below} are congested.",
             format_count(bad.len(), "port"),
+            render_rail(rail),
             render_devices(cluster, rail, &bad)
         ),
         "Check the spine switches of this rail and their links to the leaves.".to_owned(),
@@ -386,7 +294,7 @@ fn render_devices(cluster: &Cluster, rail: &SanitizedText, ports: &[&LoadedPort<
     }
 }
 
-fn congestion_finding(
+pub(super) fn congestion_finding(
     judge: &JudgeState,
     cluster: &Cluster,
     kind: FindingKind,

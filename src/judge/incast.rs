@@ -13,6 +13,7 @@ use super::{
     link_averages::current_value,
     loaded_ports::LoadedPort,
     pending_finding::{MAX_VICTIMS, PendingFinding, format_count},
+    port_rail::render_rail,
     robust_stats::median,
     sample_interval::SampleInterval,
     waiting_senders::{LEAST_SENDERS, find_awaited_receivers},
@@ -40,12 +41,11 @@ pub(super) fn detect_incasts(
     for port in ports.iter().filter(|port| port.congested.is_some()) {
         rails.entry(&port.rail).or_default().push(port);
     }
-    // Where several ports of a rail are congested, the cause is what they share.
-    let lone: Vec<&LoadedPort<'_>> = rails
-        .values()
-        .filter_map(|bad| <[_; 1]>::try_from(bad.as_slice()).ok())
-        .flatten()
-        .collect();
+    // Where ports of a rail are congested on several nodes, the cause is what they share.
+    let is_on_one_node =
+        |bad: &&Vec<&LoadedPort<'_>>| bad.iter().all(|port| port.node == bad[0].node);
+    let lone: Vec<&LoadedPort<'_>> =
+        rails.values().filter(is_on_one_node).flatten().copied().collect();
     let mut nodes: BTreeMap<NodeId, Vec<&LoadedPort<'_>>> = BTreeMap::new();
     for port in lone {
         nodes.entry(port.node).or_default().push(port);
@@ -54,7 +54,12 @@ pub(super) fn detect_incasts(
     let mut senders: HashMap<NodeId, usize> = HashMap::new();
     for (id, lone) in nodes {
         let loaded = ports.iter().filter(|port| port.node == id).count();
-        if lone.len() > 1 && lone.len() * 2 > loaded {
+        // What a receiver drops for want of buffers it was sent at a rate that its host cannot take.
+        let drops = |port: &&LoadedPort<'_>| {
+            current_value(port.link.out_of_buffer, cluster)
+                .is_some_and(|rate| rate >= judge.limits.errors_per_second)
+        };
+        if (lone.len() > 1 && lone.len() * 2 > loaded) || lone.iter().any(drops) {
             outcome.suspicions.extend(detect_marked_receiver(judge, cluster, &lone, loaded));
             continue;
         }
@@ -149,8 +154,8 @@ fn awaited_finding(
     let device = entity.device.as_deref().unwrap_or_default();
     let node = entity.node.as_deref().unwrap_or_default();
     let summary = format!(
-        "Incast at {device} on {node}: all {senders} other ports of its job on rail {} wait to send, and this one does not.",
-        port.rail
+        "Incast at {device} on {node}: all {senders} other ports of its job on {} wait to send, and this one does not.",
+        render_rail(&port.rail)
     );
     Some(
         finding.with_summary(summary, NEXT_STEP.to_owned()).with_evidence([

@@ -117,6 +117,7 @@ mod tests;
 mod thresholds;
 mod uneven_group;
 mod unexplained_slowdown;
+mod unnamed_switches;
 mod usual_pressure;
 mod waited_for_node;
 mod waiting_senders;

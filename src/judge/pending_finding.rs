@@ -229,8 +229,17 @@ const MOST_NAMED: usize = 4;
 
 /// Formats the names of nodes: `gpu001, gpu002 and others`.
 pub(super) fn format_nodes(cluster: &Cluster, nodes: &BTreeSet<NodeId>) -> String {
+    format_most_nodes(cluster, nodes, MOST_NAMED)
+}
+
+/// Formats the names of nodes, at most so many.
+pub(super) fn format_most_nodes(
+    cluster: &Cluster,
+    nodes: &BTreeSet<NodeId>,
+    most: usize,
+) -> String {
     let names = nodes.iter().filter_map(|id| Some(cluster.node_by_id(*id)?.name.as_str()));
-    let names: Vec<&str> = names.take(MOST_NAMED).collect();
+    let names: Vec<&str> = names.take(most).collect();
     let more = if nodes.len() > names.len() { " and others" } else { "" };
     format!("{}{more}", names.join(", "))
 }

@@ -1,20 +1,46 @@
-//! The rail of a port: as the topology states it, or by the number or the rank of its device.
+//! The rail of a port: as the topology states it, or by the number or the rank of its device. Names by hardware address tell
+//! no rail: the fast ports that have one share what is called the unnamed rail.
 
-use std::{cell::OnceCell, collections::BTreeMap};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
-use gaunt_cluster::{Cluster, Node};
+use gaunt_cluster::{Cluster, Node, is_named_by_address};
 use gaunt_schema::{DeviceClass, SanitizedText, catalogue::port};
+
+/// The rail of ports whose names tell none.
+const UNNAMED_RAIL: &str = "unnamed";
 
 /// The rails of a node's ports.
 pub(super) struct NodeRails<'a> {
     node: &'a Node,
-    /// Ranks of its ports by the name of their device, where the numbers at the end of the names do not tell them apart.
-    ranks: OnceCell<Option<Vec<u32>>>,
+    naming: OnceCell<PortNaming>,
+}
+
+/// What the names of a node's ports tell about their rails.
+enum PortNaming {
+    /// The numbers at their ends tell them apart.
+    Numbered,
+    /// They do not: the ports in the order of their names.
+    Ranked(Vec<u32>),
+    /// Nothing: the ports that are as fast as most.
+    ByAddress(Vec<u32>),
+}
+
+/// Whether it stands for the rails of ports whose names tell none.
+pub(super) fn is_unnamed(rail: &SanitizedText) -> bool {
+    rail.as_str() == UNNAMED_RAIL
+}
+
+/// Returns the words for a rail in a sentence: `rail 3`, `unnamed rails`.
+pub(super) fn render_rail(rail: &SanitizedText) -> String {
+    if is_unnamed(rail) { "unnamed rails".to_owned() } else { format!("rail {rail}") }
 }
 
 impl<'a> NodeRails<'a> {
     pub(super) fn of(node: &'a Node) -> Self {
-        Self { node, ranks: OnceCell::new() }
+        Self { node, naming: OnceCell::new() }
     }
 
     /// Returns the rail of a port of the node. Where the rail is unknown, ports with equal numbers are on equal rails;
@@ -25,12 +51,17 @@ impl<'a> NodeRails<'a> {
         if let Some(rail) = reported {
             return Some(rail.value.clone());
         }
-        let ranks = self.ranks.get_or_init(|| rank_ports(cluster, self.node));
-        if let Some(ranks) = ranks {
-            let rank = ranks.iter().position(|other| *other == row)?;
-            return Some(SanitizedText::from(rank.to_string()));
+        let name = device_name(cluster, row)?;
+        match self.naming.get_or_init(|| PortNaming::of(cluster, self.node)) {
+            PortNaming::Numbered => Some(trailing_number(name)),
+            PortNaming::Ranked(ranks) => {
+                let rank = ranks.iter().position(|other| *other == row)?;
+                Some(SanitizedText::from(rank.to_string()))
+            }
+            PortNaming::ByAddress(fast) => {
+                Some(SanitizedText::new(if fast.contains(&row) { UNNAMED_RAIL } else { name }))
+            }
         }
-        Some(trailing_number(device_name(cluster, row)?))
     }
 }
 
@@ -38,25 +69,27 @@ fn device_name(cluster: &Cluster, row: u32) -> Option<&str> {
     cluster.device_at(DeviceClass::Port, row)?.device.key.first().map(SanitizedText::as_str)
 }
 
-/// The ports of a node in the order of their devices' names, numbers in them compared as such; none where the numbers
-/// at the end of the names differ.
-fn rank_ports(cluster: &Cluster, node: &Node) -> Option<Vec<u32>> {
-    let rows = node.device_rows(DeviceClass::Port);
-    let mut numbers: Vec<SanitizedText> =
-        rows.iter().filter_map(|row| Some(trailing_number(device_name(cluster, *row)?))).collect();
-    let count = numbers.len();
-    numbers.sort();
-    numbers.dedup();
-    if numbers.len() == count {
-        return None;
+impl PortNaming {
+    fn of(cluster: &Cluster, node: &Node) -> Self {
+        let rows = node.device_rows(DeviceClass::Port);
+        let names: Vec<&str> = rows.iter().filter_map(|row| device_name(cluster, *row)).collect();
+        // Slower adapters, such as those for storage or the front end, are on no rail of the others.
+        let rate = |row: u32| cluster.current_value(port::RATE, row).map(|rate| rate as u64);
+        let usual = commonest(rows.iter().filter_map(|row| rate(*row)));
+        let is_slower = |row: u32| rate(row).is_some_and(|rate| Some(rate) < usual);
+        if names.iter().any(|name| is_named_by_address(name)) {
+            return Self::ByAddress(rows.iter().copied().filter(|row| !is_slower(*row)).collect());
+        }
+        let numbers: BTreeSet<SanitizedText> = names.iter().copied().map(trailing_number).collect();
+        if numbers.len() == names.len() {
+            return Self::Numbered;
+        }
+        let mut ranked = rows.to_vec();
+        ranked.sort_by_cached_key(|row| {
+            (is_slower(*row), device_name(cluster, *row).map(natural_key))
+        });
+        Self::Ranked(ranked)
     }
-    // Slower adapters, such as those for storage or the front end, are on no rail of the others: they come last.
-    let rate = |row: u32| cluster.current_value(port::RATE, row).map(|rate| rate as u64);
-    let usual = commonest(rows.iter().filter_map(|row| rate(*row)));
-    let is_slower = |row: u32| rate(row).is_some_and(|rate| Some(rate) < usual);
-    let mut ranked = rows.to_vec();
-    ranked.sort_by_cached_key(|row| (is_slower(*row), device_name(cluster, *row).map(natural_key)));
-    Some(ranked)
 }
 
 /// Returns the commonest of these numbers, the largest of several.

@@ -24,20 +24,25 @@ const DEVICES: [&str; 2] = ["bond0", "bond1"];
 
 /// A node whose two ports carry half of their rate; `marked` is the share of ECN-marked packets.
 fn network_report(node_index: usize, second: i64, marked: [f64; 2], leaf: Option<&str>) -> Report {
+    let marked = marked.map(|share| 6e6 * share * (second as f64 - 60.0).max(0.0));
+    port_report(node_index, second as f64, marked, leaf)
+}
+
+/// A node whose two ports have carried half of their rate for so many seconds, and this number of marked packets.
+fn port_report(node_index: usize, seconds: f64, marked: [f64; 2], leaf: Option<&str>) -> Report {
     let mut page = node_report(NODES[node_index].0);
     for (name, marked) in DEVICES.into_iter().zip(marked) {
         let device = page.ensure_device(Device::new_port(name, "1"));
         if let Some(leaf) = leaf {
             page.add_info(device, port::INFO, &[("leaf", leaf), ("rail", &name[4..])]);
         }
-        let seconds = second as f64;
         for (metric, value) in [
             (port::STATE, 4.0),
             (port::RATE, 5e10),
             (port::RECEIVE_BYTES, 1e12 + 2.5e10 * seconds),
             (port::TRANSMIT_BYTES, 1e12 + 2.5e10 * seconds),
             (port::RECEIVE_PACKETS, 1e9 + 6e6 * seconds),
-            (port::ECN_MARKED, 1e6 + 6e6 * marked * (seconds - 60.0).max(0.0)),
+            (port::ECN_MARKED, 1e6 + marked),
         ] {
             push_reading(&mut page, Device::new_port(name, "1"), metric, value);
         }
@@ -103,6 +108,65 @@ fn ports_congested_on_all_rails_are_no_inferred_leaf() {
         network_report(node_index, second, [marked, marked], None)
     };
     assert_eq!(TargetFixture::new(&NODES).run(120, page).open_ids(), [""; 0]);
+}
+
+/// A node of a job that is slower from second 200 on, while these first nodes receive marked packets on their first ports, and
+/// drop so many packets a second there.
+fn slower_job_page(
+    second: i64,
+    node_index: usize,
+    (nodes, ports): (usize, usize),
+    dropped: f64,
+) -> Report {
+    let slow = (second as f64 - 200.0).max(0.0);
+    let is_congested = |port: usize| node_index < nodes && port < ports;
+    let marked = [0, 1].map(|port| if is_congested(port) { 2e5 * slow } else { 0.0 });
+    let mut page = port_report(node_index, second as f64 - 0.4 * slow, marked, None);
+    for (name, port) in DEVICES.into_iter().zip(0..) {
+        let drops = if is_congested(port) { dropped * slow } else { 0.0 };
+        push_reading(&mut page, Device::new_port(name, "1"), port::OUT_OF_BUFFER, drops);
+    }
+    for index in 0..4 {
+        let device = page.ensure_device(Device::new_gpu(index));
+        page.add_info(device, gpu::JOB_INFO, &[("job", "train")]);
+        let tensor = if slow > 0.0 { 0.25 } else { 0.4 };
+        for (metric, value) in [(gpu::UTILIZATION, 0.99), (gpu::TENSOR_ACTIVE, tensor)] {
+            push_reading(&mut page, Device::new_gpu(index), metric, value);
+        }
+    }
+    page
+}
+
+#[test]
+fn marked_port_that_drops_for_want_of_buffers_is_a_slow_receiver() {
+    let page = |dropped: f64| move |second, node| slower_job_page(second, node, (1, 1), dropped);
+    let mut fixture = TargetFixture::new(&NODES);
+    fixture.run(300, page(0.7));
+    let finding = finding_by_id(&fixture, "host_blocks_network/ash");
+    assert_eq!(
+        finding.summary,
+        "1 port of ash receives ECN-marked packets and has 0.7 out_of_buffer drops per second, and no other port of its rail does: slow receiver."
+    );
+    let mut fixture = TargetFixture::new(&NODES);
+    fixture.run(300, page(0.0));
+    let ids = fixture.open_ids();
+    assert!(ids.contains(&"leaf_congested/ash/bond0/1"), "without drops it is incast: {ids:?}");
+}
+
+#[test]
+fn nodes_of_a_slower_job_that_are_congested_on_all_rails_share_a_switch() {
+    let page = |nodes: usize| move |second, node| slower_job_page(second, node, (nodes, 2), 0.0);
+    let mut fixture = TargetFixture::new(&NODES);
+    fixture.run(300, page(3));
+    let finding = finding_by_id(&fixture, "leaf_congested/unnamed");
+    assert_eq!(
+        finding.summary,
+        "6 ports on 2 rails are congested at the same time, those of ash, birch, cedar: they share a leaf switch or the links above it (no topology configured)."
+    );
+    let mut fixture = TargetFixture::new(&NODES);
+    fixture.run(300, page(1));
+    let ids = fixture.open_ids();
+    assert!(ids.contains(&"host_blocks_network/ash"), "one node is a slow receiver: {ids:?}");
 }
 
 /// A node with four GPUs of one job: power over 700 W and clock in GHz of each.

@@ -17,12 +17,22 @@ const PACKETS: f64 = 1e6;
 
 /// A page on which each port received packets with this share of marks since the start.
 fn page_of_marks(second: i64, node: usize, share: impl Fn(&str, i64) -> f64) -> Report {
+    page_of_ports(second, node, &DEVICES, share)
+}
+
+/// The same with these ports.
+fn page_of_ports(
+    second: i64,
+    node: usize,
+    devices: &[&str],
+    share: impl Fn(&str, i64) -> f64,
+) -> Report {
     let mut report = Report {
         node: Some(format!("gpu{node:03}").as_str().into()),
         node_time: Some(UnixMs(second * 1_000)),
         ..Report::default()
     };
-    for name in DEVICES {
+    for name in devices {
         let device = report.ensure_device(Device::new_port(name, "1"));
         report.push(device, port::STATE, 4.0);
         report.push(device, port::RATE, 50e9);
@@ -36,13 +46,14 @@ fn page_of_marks(second: i64, node: usize, share: impl Fn(&str, i64) -> f64) -> 
     report
 }
 
-/// A page of one InfiniBand port that has waited so many ticks per kilobyte since the start; its counter may stand at its
-/// maximum.
+/// A page of one InfiniBand port that has sent so many bytes a second and waited so many ticks per kilobyte since the start;
+/// its counter may stand at its maximum.
 fn page_of_waits(
     second: i64,
     node: usize,
     job: &str,
     ticks: Option<impl Fn(i64) -> f64>,
+    sent: impl Fn(i64) -> f64,
 ) -> Report {
     let mut report = Report {
         node: Some(format!("gpu{node:03}").as_str().into()),
@@ -54,10 +65,10 @@ fn page_of_waits(
     let device = report.ensure_device(Device::new_port("mlx5_0", "1"));
     report.push(device, port::STATE, 4.0);
     report.push(device, port::RATE, 50e9);
-    let bytes = second as f64 * 5e9;
+    let bytes: f64 = (0..second).map(&sent).sum();
     report.push(device, port::RECEIVE_BYTES, bytes);
     report.push(device, port::TRANSMIT_BYTES, bytes);
-    let waited = ticks.map(|ticks| (0..second).map(|second| ticks(second) * 5e6).sum::<f64>());
+    let waited = ticks.map(|ticks| (0..second).map(|at| ticks(at) * sent(at) / 1e3).sum::<f64>());
     report.push(device, port::TRANSMIT_WAIT, waited.map_or(f64::from(u32::MAX), f64::round));
     report
 }
@@ -87,7 +98,7 @@ fn findings_of_jobs(
     let found = findings_of(|second, node| {
         let ticks = ticks(node);
         let of_second = move |second| if second < 120 { 1e-4 } else { ticks.unwrap_or_default() };
-        page_of_waits(second, node, job(node), ticks.map(|_| of_second))
+        page_of_waits(second, node, job(node), ticks.map(|_| of_second), |_| 5e9)
     });
     found.into_iter().map(|(_, id, _)| id).collect()
 }
@@ -180,4 +191,44 @@ fn ports_of_another_job_wait_for_themselves() {
     let waits = |node: usize| Some(if node < 4 { 1.0 } else { 0.15 });
     let found = findings_of_jobs(|node| if node < 4 { "8812" } else { "8813" }, waits);
     assert_eq!(found, ["rail_slow/0"], "below both switches");
+}
+
+#[test]
+fn ports_that_congestion_leaves_little_traffic_still_count() {
+    let found = findings_of(|second, node| {
+        let is_congested = node < 4;
+        let ticks = move |second| if second < 120 || !is_congested { 1e-4 } else { 2.0 };
+        // A hundredth of the line rate, and less than a two hundredth later.
+        let sent = |second| if second < 120 { 5e8 } else { 1e8 };
+        page_of_waits(second, node, "8812", Some(ticks), sent)
+    });
+    let found: Vec<&str> = found.iter().map(|(_, id, _)| id.as_str()).collect();
+    assert_eq!(found, ["leaf_congested/s0"]);
+}
+
+/// Runs nodes with three ports that their addresses name, in no order, with marks by node and rail as given.
+fn findings_of_addresses(marks: impl Fn(usize, usize) -> f64) -> Vec<String> {
+    let names = |node: usize| {
+        let address = |rail: u64| (node as u64 * 3 + rail).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        [0, 1, 2].map(|rail| format!("ibx{:016x}", address(rail)))
+    };
+    let found = findings_of(|second, node| {
+        let names = names(node);
+        let devices = names.each_ref().map(String::as_str);
+        page_of_ports(second, node, &devices, |name, second| {
+            let rail = devices.iter().position(|other| *other == name).unwrap();
+            if second < 120 { 2e-4 } else { marks(node, rail) }
+        })
+    });
+    found.into_iter().map(|(_, id, _)| id).collect()
+}
+
+#[test]
+fn names_by_address_tell_no_rail_and_hide_no_congestion() {
+    let of_leaf = |node: usize, _| if node < 4 { 3e-3 } else { 2e-4 };
+    assert_eq!(findings_of_addresses(of_leaf), ["leaf_congested/s0"]);
+    let of_rail = |_, rail: usize| if rail == 1 { 3e-3 } else { 2e-4 };
+    assert_eq!(findings_of_addresses(of_rail), ["rail_slow/unnamed"]);
+    let of_one_node = |node: usize, _| if node == 2 { 3e-3 } else { 2e-4 };
+    assert_eq!(findings_of_addresses(of_one_node), [""; 0], "no job is slower for it");
 }

@@ -270,7 +270,11 @@ fn is_same_entity(entity: &Entity, other: &Entity) -> bool {
         | EntityKind::Aggregator
         | EntityKind::Source => &[],
     };
-    entity.kind == other.kind && parts.iter().all(|part| part(entity) == part(other))
+    // What a site has no name for, gaunt calls unnamed.
+    let name = |part: &EntityPart, of: &Entity| {
+        part(of).filter(|name| name.as_str() != "unnamed").map(ToString::to_string)
+    };
+    entity.kind == other.kind && parts.iter().all(|part| name(part, entity) == name(part, other))
 }
 
 #[cfg(test)]

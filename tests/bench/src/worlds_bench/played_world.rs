@@ -334,8 +334,20 @@ fn score_world(
         confidences: confidences.collect(),
         score,
         rejected,
-        found: expected.chain(found).collect::<Vec<_>>(),
+        found: describe_faults(world).chain(expected).chain(found).collect::<Vec<_>>(),
     }
+}
+
+/// Describes the faults as they were drawn, each with the cycle of its job.
+fn describe_faults(world: &World) -> impl Iterator<Item = String> {
+    world.faults.iter().map(|fault| {
+        let job = fault.job.and_then(|job| world.cluster.jobs.get(job));
+        let cycle = job.map_or_else(String::new, |job| {
+            let steps = 1 + job.step.accumulation_steps;
+            format!(", steps of {:.1} s × {steps}", job.step_s)
+        });
+        format!("{:?} {:.0} %, {:?}{cycle}", fault.kind, fault.loss * 100.0, fault.course)
+    })
 }
 
 /// The kinds of the false findings, each with its number.

@@ -286,9 +286,13 @@ impl Blamer<'_> {
         blame(Kind::RailSlow, entities, kinds)
     }
 
-    /// The rail of the fault by the numbers of its devices: a site without a map of its ports has no other name for it.
+    /// The rail of the fault by the numbers of its devices: a site without a map of its ports has no other name for it, and
+    /// none where the devices are named by their addresses.
     fn rails_by_device(&self) -> Vec<Entity> {
         let members = members_of(self.world, self.fault);
+        if members.iter().any(|(_, device)| is_named_by_address(device)) {
+            return vec![Entity::new(EntityKind::Rail)];
+        }
         let number = |device: &str| {
             let name = device.trim_end_matches(|c: char| c.is_ascii_digit());
             SanitizedText::new(&device[name.len()..])
@@ -328,4 +332,9 @@ impl Blamer<'_> {
             _ => blame(Kind::DataSkew, job, vec![]),
         }
     }
+}
+
+/// Whether a device has the name that the kernel makes of its address: `ibx…` or `rocex…`.
+fn is_named_by_address(device: &str) -> bool {
+    ["ibx", "rocex"].iter().any(|kind| device.starts_with(kind))
 }
