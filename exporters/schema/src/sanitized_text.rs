@@ -1,6 +1,12 @@
 //! Text from outside, sanitized on input so that it is safe to show on a terminal.
 
-use std::{borrow::Borrow, collections::HashSet, fmt, ops::Deref, sync::Arc};
+use std::{
+    borrow::Borrow,
+    collections::HashSet,
+    fmt,
+    ops::Deref,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -113,6 +119,37 @@ impl TextInterner {
             self.0.insert(sanitized.clone());
             sanitized
         })
+    }
+}
+
+/// Maximum number of texts of [`SharedTexts`]: some hundred kilobytes.
+const MAX_SHARED: usize = 4_096;
+
+/// Texts that the pages of many nodes repeat, once for all of them: label names, models, drivers, jobs.
+#[derive(Debug, Default)]
+pub(crate) struct SharedTexts(Mutex<HashSet<SanitizedText>>);
+
+impl SharedTexts {
+    /// Replaces texts by equal ones of other pages. A text in a single place of its page, such as a UUID, is left alone.
+    /// `texts` holds one more reference to each.
+    pub(crate) fn share_repeated<'a>(
+        &self,
+        texts: &TextInterner,
+        places: impl Iterator<Item = &'a mut SanitizedText>,
+    ) {
+        let is_repeated = |text: &&SanitizedText| Arc::strong_count(&text.0) > 2;
+        let repeated: HashSet<_> = texts.0.iter().filter(is_repeated).collect();
+        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if shared.len() + repeated.len() > MAX_SHARED {
+            shared.retain(|text| Arc::strong_count(&text.0) > 1);
+        }
+        for text in places {
+            if let Some(shared) = shared.get(&*text) {
+                text.clone_from(shared);
+            } else if shared.len() < MAX_SHARED && repeated.contains(text) {
+                shared.insert(text.clone());
+            }
+        }
     }
 }
 
@@ -247,6 +284,36 @@ mod tests {
             assert!(Arc::ptr_eq(&first.0, &repeated.0), "{first}");
         }
         assert!(Arc::ptr_eq(&texts.intern_text("a\x1bb").0, &texts.intern_text("a\u{fffd}b").0));
+    }
+
+    #[test]
+    fn repeated_texts_of_all_pages_are_stored_once_and_limited() {
+        let shared = SharedTexts::default();
+        let page = |of: &[&str]| {
+            let mut texts = TextInterner::default();
+            let mut places: Vec<_> = of.iter().map(|text| texts.intern_text(text)).collect();
+            shared.share_repeated(&texts, places.iter_mut());
+            places
+        };
+        let stored = || shared.0.lock().unwrap().len();
+        let (one, two) = (page(&["H100", "H100", "GPU-1"]), page(&["H100", "GPU-1", "GPU-1"]));
+        assert_eq!(two, ["H100", "GPU-1", "GPU-1"].map(SanitizedText::new));
+        assert!(Arc::ptr_eq(&one[0].0, &two[0].0) && Arc::ptr_eq(&two[1].0, &two[2].0));
+        assert!(!Arc::ptr_eq(&one[2].0, &two[1].0), "it was in one place when it was stored");
+        assert_eq!(stored(), 2);
+        for job in 0..3 * MAX_SHARED {
+            let (name, used) = (format!("job {job}"), "H100");
+            let texts = page(&[&name, &name, used]);
+            assert!(Arc::ptr_eq(&texts[2].0, &one[0].0), "what is used is kept");
+            assert!(stored() <= MAX_SHARED);
+        }
+        let many: Vec<String> = (0..MAX_SHARED + 9).map(|of| format!("user {of}")).collect();
+        let twice: Vec<&str> = many.iter().chain(&many).map(String::as_str).collect();
+        assert_eq!(
+            page(&twice),
+            twice.iter().map(|text| SanitizedText::new(text)).collect::<Vec<_>>()
+        );
+        assert_eq!(stored(), MAX_SHARED);
     }
 
     #[test]

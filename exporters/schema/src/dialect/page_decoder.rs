@@ -200,6 +200,7 @@ impl<'a> PageDecoder<'a> {
         self.add_xids();
         let xids = self.builder.report.devices.len() - before;
         let ReportBuilder { mut report, plan, not_replayable, .. } = self.builder;
+        report.infos.shrink_to_fit();
         let foreign_name = || self.dcgm.node.or(self.context.node).or(self.node_exporter.node);
         report.node = report.node.or_else(foreign_name);
         let mut most_samples = (0, Dialect::Unknown);
@@ -318,7 +319,10 @@ impl<'a> PageDecoder<'a> {
         let labels = rest.map(|label| {
             (texts.intern_text(label.name), texts.intern_text(&label.unescaped_value()))
         });
-        let labels: CowList<(SanitizedText, SanitizedText)> = labels.collect();
+        let mut labels: Vec<(SanitizedText, SanitizedText)> = labels.collect();
+        // They stay as long as the target's template.
+        labels.shrink_to_fit();
+        let labels = CowList::from(labels);
         let report = &mut self.builder.report;
         if metric == host::NODE_INFO && report.node.is_none() {
             let node = labels.iter().find(|(name, value)| *name == NODE && !value.is_empty());

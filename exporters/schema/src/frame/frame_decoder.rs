@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Dialect, MetricSample, RejectionCounts, Report, SanitizedText, ScrapeFailure, ScrapedPage,
-    text::PageLimits,
+    sanitized_text::SharedTexts, text::PageLimits,
 };
 
 /// The default limit of all layouts together, in bytes: 12,500 nodes that all differ need 250 MB.
@@ -38,6 +38,7 @@ impl From<FrameError> for ScrapeFailure {
 pub struct FrameDecoder {
     capacity: usize,
     cache: Mutex<LayoutCache>,
+    texts: SharedTexts,
     whole: AtomicU64,
     differences: AtomicU64,
     faults: AtomicU64,
@@ -87,6 +88,7 @@ impl FrameDecoder {
         Self {
             capacity,
             cache: Mutex::default(),
+            texts: SharedTexts::default(),
             whole: AtomicU64::new(0),
             differences: AtomicU64::new(0),
             faults: AtomicU64::new(0),
@@ -146,7 +148,8 @@ impl FrameDecoder {
             state.find_layout(head.layout).ok_or(FrameError::UnknownLayout)?
         };
         let identity = if head.has_identity {
-            Some(NodeIdentity::decode_identity(bytes.decode_part("identity")?, &layout)?)
+            let encoded = bytes.decode_part("identity")?;
+            Some(NodeIdentity::decode_identity(encoded, &layout, &self.texts)?)
         } else {
             None
         };

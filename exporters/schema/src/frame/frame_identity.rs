@@ -5,7 +5,11 @@ use super::{
     bytes::{ByteDecoder, encode_number, encode_text},
     frame_layout::{FrameLayout, UNKNOWN, find_metric},
 };
-use crate::{CowList, InfoSeries, SanitizedText, sanitized_text::TextInterner, unit::MetricKind};
+use crate::{
+    CowList, InfoSeries, SanitizedText,
+    sanitized_text::{SharedTexts, TextInterner},
+    unit::MetricKind,
+};
 
 /// The identity of a node and its devices.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,6 +44,7 @@ impl NodeIdentity {
     pub(super) fn decode_identity(
         mut bytes: ByteDecoder<'_>,
         layout: &FrameLayout,
+        shared_texts: &SharedTexts,
     ) -> Result<Self, FrameError> {
         let node = match bytes.decode_byte()? {
             0 => None,
@@ -67,6 +72,8 @@ impl NodeIdentity {
         }
         bytes.expect_end()?;
         infos.shrink_to_fit();
+        let labels = infos.iter_mut().flat_map(|info: &mut InfoSeries| &mut info.labels);
+        shared_texts.share_repeated(&texts, labels.flat_map(|(name, value)| [name, value]));
         Ok(Self { node, infos: infos.into() })
     }
 }
