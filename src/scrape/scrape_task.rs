@@ -77,7 +77,8 @@ impl ScrapeTask {
         let mut slot = self.slots.next((self.clock)());
         loop {
             sleep(slot.duration_since((self.clock)())).await;
-            if self.scrape_slot(&mut state, slot).await.is_err() {
+            // Boxed: while the task waits for its slot, the state of an attempt takes no memory.
+            if Box::pin(self.scrape_slot(&mut state, slot)).await.is_err() {
                 return;
             }
             match self.catch_up(slot).await {
