@@ -5,7 +5,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use gaunt_schema::{Batch, Delivery, LimitExceeded, Quota, ScrapeFailure, TargetId};
@@ -25,7 +25,7 @@ const IN_A_ROW: u32 = 3;
 const FIRST_REST: u32 = 8;
 const LONGEST_REST: u32 = 64;
 
-/// Targets that exceeded their quotas recently.
+/// Targets that exceeded their quotas recently, or may have: their pages took longer.
 #[derive(Debug, Default)]
 pub(super) struct IngestQuota {
     over: HashMap<TargetId, QuotaOverrun>,
@@ -59,9 +59,24 @@ impl IngestQuota {
             let outcome = Err(ScrapeFailure::OverBudget(excess));
             return engine.ingest_delivery(Delivery::Batch(Batch { outcome, ..batch }));
         }
-        let began = thread_cpu_time();
-        engine.ingest_delivery(Delivery::Batch(batch));
-        self.record_cost(target, samples, thread_cpu_time().saturating_sub(began));
+        // CPU time costs two system calls a page, and is never longer than time, which costs none.
+        if self.over.contains_key(&target) {
+            let began = thread_cpu_time();
+            engine.ingest_delivery(Delivery::Batch(batch));
+            self.record_cost(target, samples, thread_cpu_time().saturating_sub(began));
+        } else {
+            let began = Instant::now();
+            engine.ingest_delivery(Delivery::Batch(batch));
+            self.note_time(target, samples, began.elapsed());
+        }
+    }
+
+    /// Notes how long a page with so many samples took: over its quota, the CPU time of the next ones is measured.
+    fn note_time(&mut self, target: TargetId, samples: usize, took: Duration) {
+        if took > limit_of(samples) {
+            let excess = excess_of(samples, took);
+            self.over.insert(target, QuotaOverrun { pages: 0, left: 0, rest: 0, excess });
+        }
     }
 
     /// Whether the next page of a target is refused, and why.
@@ -73,13 +88,12 @@ impl IngestQuota {
 
     /// Records the CPU time of a page with so many samples.
     fn record_cost(&mut self, target: TargetId, samples: usize, spent: Duration) {
-        let limit = OF_A_PAGE + OF_A_SAMPLE * u32::try_from(samples).unwrap_or(u32::MAX);
-        if spent <= limit {
+        if spent <= limit_of(samples) {
             self.over.remove(&target);
             return;
         }
-        let (found, limit) = (spent.as_millis() as u64, limit.as_millis() as u64);
-        let excess = LimitExceeded { budget: Quota::IngestTime, found, limit };
+        let excess = excess_of(samples, spent);
+        let (found, limit) = (excess.found, excess.limit);
         let fresh = QuotaOverrun { pages: 0, left: 0, rest: 0, excess };
         let over = self.over.entry(target).or_insert(fresh);
         over.excess = excess;
@@ -96,6 +110,16 @@ impl IngestQuota {
             );
         }
     }
+}
+
+/// The quota of a page with so many samples.
+fn limit_of(samples: usize) -> Duration {
+    OF_A_PAGE + OF_A_SAMPLE * u32::try_from(samples).unwrap_or(u32::MAX)
+}
+
+fn excess_of(samples: usize, spent: Duration) -> LimitExceeded {
+    let (found, limit) = (spent.as_millis() as u64, limit_of(samples).as_millis() as u64);
+    LimitExceeded { budget: Quota::IngestTime, found, limit }
 }
 
 /// The CPU time of this thread so far: other load on the machine does not count.
@@ -137,6 +161,25 @@ mod tests {
         budget.record_cost(TARGET, 1_000, cheap);
         budget.record_cost(TARGET, 1_000, dear);
         assert_eq!(budget.refuse_next(TARGET), None, "a page within it ends it");
+    }
+
+    #[test]
+    fn page_that_took_long_is_measured_and_not_counted() {
+        let mut budget = IngestQuota::default();
+        let (short, long) = (Duration::from_millis(51), Duration::from_millis(53));
+        budget.note_time(TARGET, 1_000, short);
+        assert!(budget.over.is_empty());
+        budget.note_time(TARGET, 1_000, long);
+        assert!(budget.over.contains_key(&TARGET));
+        // The machine was busy.
+        budget.record_cost(TARGET, 1_000, Duration::from_millis(1));
+        assert!(budget.over.is_empty());
+        budget.note_time(TARGET, 1_000, long);
+        for _ in 0..IN_A_ROW {
+            assert_eq!(budget.refuse_next(TARGET), None);
+            budget.record_cost(TARGET, 1_000, long);
+        }
+        assert!(budget.refuse_next(TARGET).is_some());
     }
 
     #[test]
