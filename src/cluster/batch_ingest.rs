@@ -257,11 +257,7 @@ impl Cluster {
             return;
         };
         node.sources.retain(|source| source.target != target);
-        for feed in &mut node.feeds {
-            if feed.is_some_and(|feed| feed.target == target) {
-                *feed = None;
-            }
-        }
+        node.forget_feeds(target);
         let rows = node.rows.clone();
         for (class, rows) in DeviceClass::ALL.into_iter().zip(rows) {
             for row in rows {
@@ -360,14 +356,14 @@ impl Cluster {
         let names = DeviceNames { node: &name, address };
         layout.names = names.resolve_devices(&mut self.inventory, node, report);
         let mut is_used = vec![false; report.devices.len()];
-        layout.measured = vec![false; DeviceClass::ALL.len()];
+        let mut measured = [false; DeviceClass::ALL.len()];
         for sample in
             report.samples.iter().filter(|sample| selected.ingested.has_metric(sample.metric))
         {
             if let Some(is_used) = is_used.get_mut(sample.device as usize) {
                 *is_used = true;
                 if let Some(metric) = CATALOGUE.get(usize::from(sample.metric.0)) {
-                    layout.measured[metric.class as usize] = true;
+                    measured[metric.class as usize] = true;
                 }
             }
         }
@@ -388,6 +384,12 @@ impl Cluster {
             })
         };
         layout.rows = layout.names.iter().zip(&is_used).map(row).collect();
+        let is_fed = |class: &DeviceClass| {
+            let mut devices = report.devices.iter().zip(&layout.rows);
+            measured[*class as usize]
+                && devices.any(|(device, row)| device.class == *class && *row != NOT_TAKEN)
+        };
+        layout.fed = DeviceClass::ALL.into_iter().filter(is_fed).collect();
         layout.devices.clone_from(&report.devices);
         layout.ingested.clone_from(&selected.ingested);
     }
@@ -446,11 +448,9 @@ impl Cluster {
     fn record_feed(&mut self, node: NodeId, index: usize, at: UnixMs) {
         let TrackedTarget { target, layout, renewals, .. } = &self.targets[index];
         let Some(node) = self.inventory.node_mut(node) else { return };
-        for (device, row) in layout.devices.iter().zip(&layout.rows) {
-            if *row != NOT_TAKEN && layout.measured.get(device.class as usize) == Some(&true) {
-                let feed = ClassFeed { target: target.id, last: at, renewals: *renewals };
-                node.feeds[device.class as usize] = Some(feed);
-            }
+        for class in &layout.fed {
+            let (class, target) = (*class, target.id);
+            node.record_feed(ClassFeed { class, target, last: at, renewals: *renewals });
         }
     }
 }

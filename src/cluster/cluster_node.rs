@@ -25,13 +25,14 @@ pub struct Node {
     pub sources: Vec<MetricSource>,
     /// Its devices of each class: rows of the class's columns, in the order of their names.
     pub(super) rows: [Vec<u32>; DeviceClass::ALL.len()],
-    /// The source of each class.
-    pub(super) feeds: [Option<ClassFeed>; DeviceClass::ALL.len()],
+    /// The source of each class that targets report values of: of some classes, never of all.
+    feeds: Vec<ClassFeed>,
 }
 
 /// The target that last reported values of a class of devices of a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClassFeed {
+    pub(super) class: DeviceClass,
     pub(super) target: TargetId,
     /// When it last reported values of the class.
     pub(super) last: UnixMs,
@@ -73,7 +74,7 @@ impl Node {
             clock_skew_ms: None,
             sources: Vec::new(),
             rows: std::array::from_fn(|_| Vec::new()),
-            feeds: [None; DeviceClass::ALL.len()],
+            feeds: Vec::new(),
         }
     }
 
@@ -86,19 +87,39 @@ impl Node {
     /// When the newest values of a class arrived, if any target reports it.
     #[inline]
     pub fn last_fed(&self, class: DeviceClass) -> Option<UnixMs> {
-        Some(self.feeds[class as usize]?.last)
+        Some(self.class_feed(class)?.last)
     }
 
     /// The dialect of the target that last reported values of a class.
     pub fn feed_dialect(&self, class: DeviceClass) -> Option<Dialect> {
-        let target = self.feeds[class as usize]?.target;
+        let target = self.class_feed(class)?.target;
         Some(self.sources.iter().find(|source| source.target == target)?.dialect)
     }
 
     /// When the values of a class were renewed: a page may repeat values that its exporter collected before.
     #[inline]
     pub fn renewals(&self, class: DeviceClass) -> RenewalInterval {
-        self.feeds[class as usize].map(|feed| feed.renewals).unwrap_or_default()
+        self.class_feed(class).map(|feed| feed.renewals).unwrap_or_default()
+    }
+
+    #[inline]
+    fn class_feed(&self, class: DeviceClass) -> Option<&ClassFeed> {
+        self.feeds.iter().find(|feed| feed.class == class)
+    }
+
+    /// Records the target that reported values of a class.
+    pub(super) fn record_feed(&mut self, feed: ClassFeed) {
+        if let Some(known) = self.feeds.iter_mut().find(|known| known.class == feed.class) {
+            *known = feed;
+        } else {
+            self.feeds.reserve_exact(1);
+            self.feeds.push(feed);
+        }
+    }
+
+    /// Drops what a target was the source of.
+    pub(super) fn forget_feeds(&mut self, target: TargetId) {
+        self.feeds.retain(|feed| feed.target != target);
     }
 
     /// Whether a target reports the node.

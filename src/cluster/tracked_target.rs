@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use gaunt_schema::{
-    Batch, CowList, Device, Dialect, InfoSeries, Reading, RejectionCounts, SanitizedText,
-    ScrapeFailure, ScrapeTarget, ScrapedPage, UnixMs,
+    Batch, CowList, Device, DeviceClass, Dialect, InfoSeries, Reading, RejectionCounts,
+    SanitizedText, ScrapeFailure, ScrapeTarget, ScrapedPage, UnixMs,
 };
 
 use super::{
@@ -121,8 +121,8 @@ pub(super) struct RowLayout {
     pub(super) ingested: MetricSet,
     /// The devices under the names that the node's other pages use.
     pub(super) names: CowList<Device>,
-    /// The classes with ingested measurements.
-    pub(super) measured: Vec<bool>,
+    /// The classes with ingested measurements of devices that have a row.
+    pub(super) fed: Box<[DeviceClass]>,
     /// Devices above the limits of the node.
     pub(super) refused: RefusedDevices,
 }
