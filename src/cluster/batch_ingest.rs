@@ -143,15 +143,16 @@ impl Cluster {
         self.update_layout(index, node, page, &selected, at);
         let sampling_interval =
             if page.dialect.has_own_interval() { LONGEST_LOOK } else { Duration::ZERO };
-        let slot = self.history_slot(at);
+        let (slot, gap) = (self.history_slot(at), self.freshness_window() + sampling_interval);
+        let arrival = self.arrival_offset(at);
+        let before = UnixMs((slot - 1) * self.period.as_millis() as i64);
         let stamp = SampleStamp {
-            at,
+            arrival,
             clock: node_time.unwrap_or(at),
-            epoch: at,
-            gap_ms: (self.freshness_window() + sampling_interval).as_millis() as i64,
-            steady_ms: (self.period * 3 / 2).as_millis() as i64,
+            base_from: self.arrivals.nearest_offset(selected.epoch.max(at - gap)),
+            gap_ms: gap.as_millis() as i64,
             slot,
-            before: UnixMs((slot - 1) * self.period.as_millis() as i64),
+            slot_skipped: self.arrivals.span(at - self.period * 3 / 2, before),
             is_repeat,
             may_grow: self.may_grow,
         };
@@ -417,6 +418,7 @@ impl Cluster {
         mut stamp: SampleStamp,
     ) {
         let layout = &self.targets[target_index].layout;
+        let base_from = stamp.base_from;
         // Samples of one metric are usually adjacent.
         for run in page.report.samples.chunk_by(|one, other| one.metric == other.metric) {
             let Some(metric) = run.first().map(|sample| sample.metric) else { continue };
@@ -429,7 +431,9 @@ impl Cluster {
                 continue;
             }
             let class = row.class;
-            stamp.epoch = selected.rate_epoch(metric);
+            // Earlier readings of the metric may be from another target.
+            let is_continued = selected.previous.has_metric(metric);
+            stamp.base_from = if is_continued { base_from } else { stamp.arrival };
             column.grow_to(self.inventory.row_count(class));
             for sample in run {
                 let index = sample.device as usize;

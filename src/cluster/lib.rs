@@ -8,6 +8,7 @@ use gaunt_schema::{
     unit::MetricKind,
 };
 
+mod arrival_offset;
 mod batch_ingest;
 mod cluster_node;
 mod cluster_topology;
@@ -34,6 +35,7 @@ mod split_nodes;
 mod tests;
 mod tracked_target;
 
+use arrival_offset::{ArrivalOffset, ArrivalOrigin};
 pub use cluster_node::{DeviceEntry, Node, NodeId, host_of};
 use cluster_topology::TopologyFacts;
 pub use cluster_topology::{
@@ -95,6 +97,8 @@ pub struct Cluster {
     untried: usize,
     inventory: DeviceInventory,
     columns: Vec<MetricColumn>,
+    /// The origin of the arrivals in all columns.
+    arrivals: ArrivalOrigin,
     /// How long values count as current.
     freshness: Duration,
     /// Maximum size of history in bytes, all metrics together.
@@ -130,6 +134,7 @@ impl Cluster {
             untried: 0,
             inventory: DeviceInventory::default(),
             columns: MetricId::all_ids().map(|id| MetricColumn::new(id, slots.max(1))).collect(),
+            arrivals: ArrivalOrigin::default(),
             freshness: period * STALE_PERIODS,
             history_limit: usize::MAX,
             may_grow: true,
@@ -464,6 +469,17 @@ impl Cluster {
     #[inline]
     pub fn is_stale(&self, at: UnixMs) -> bool {
         self.now.duration_since(at) > self.freshness_window()
+    }
+
+    /// The arrival of readings that are written next.
+    fn arrival_offset(&mut self, at: UnixMs) -> ArrivalOffset {
+        if self.arrivals.offset_of(at).is_none() {
+            let moved = self.arrivals.move_to(at);
+            for column in &mut self.columns {
+                column.follow_origin(self.arrivals, moved);
+            }
+        }
+        self.arrivals.nearest_offset(at)
     }
 
     fn history_slot(&self, at: UnixMs) -> i64 {

@@ -71,17 +71,9 @@ pub(super) struct SelectedMetrics {
     /// The ingested metrics.
     pub(super) ingested: MetricSet,
     /// Those that were ingested from the page before as well.
-    previous: MetricSet,
-    epoch: UnixMs,
-    at: UnixMs,
-}
-
-impl SelectedMetrics {
-    /// Readings before this time are no base for a rate of the metric: they may be from another target.
-    #[inline]
-    pub(super) fn rate_epoch(&self, metric: MetricId) -> UnixMs {
-        if self.previous.has_metric(metric) { self.epoch } else { self.at }
-    }
+    pub(super) previous: MetricSet,
+    /// Readings before this time are no base for a rate: they are of another clock.
+    pub(super) epoch: UnixMs,
 }
 
 impl MetricSource {
@@ -116,5 +108,5 @@ pub(super) fn select_metrics(
     }
     (source.last, source.metrics) = (at, metrics);
     let previous = std::mem::replace(&mut source.ingested, ingested.clone());
-    SelectedMetrics { ingested, previous, epoch: source.epoch, at }
+    SelectedMetrics { ingested, previous, epoch: source.epoch }
 }
