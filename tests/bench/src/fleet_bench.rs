@@ -269,7 +269,7 @@ fn start_aggregator(
     command.args(["serve", "--listen", &address, "--targets", targets]);
     command.args(["--period", &format!("{}s", options.period)]);
     // As in its unit in config/systemd.
-    command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+    command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1");
     command.arg("--config").arg(settings.path());
     Ok((BenchProcess::start_command(command, address)?, settings))
 }
