@@ -12,8 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::{
     baseline::Baseline, clock_drift::ClockDrift, evidence_sum::LevelEvidence,
     gang_evidence::JobEvidenceSnapshot, gpu_errors::NodeErrorSnapshot,
-    host_evidence::SavedHostEvidence, link_averages::PortBaselines, port_trackers::LastActive,
-    usual_pressure::UsualPressure,
+    host_evidence::SavedHostEvidence, link_averages::PortBaselines, name_map::NameMap,
+    port_trackers::LastActive, usual_pressure::UsualPressure,
 };
 use gaunt_cluster::MAX_TARGETS;
 
@@ -25,7 +25,7 @@ const KEPT: Duration = Duration::from_hours(7 * 24);
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BaselineSnapshot {
-    pub(super) nodes: BTreeMap<SanitizedText, NodeBaselines>,
+    pub(super) nodes: BTreeMap<SanitizedText, Box<NodeBaselines>>,
     /// The evidence about jobs; empty in the files of older versions, as is what follows.
     pub(super) jobs: JobEvidenceSnapshot,
     /// How far the pressure of hosts usually rises.
@@ -39,24 +39,24 @@ pub(super) struct NodeBaselines {
     #[serde(deserialize_with = "host_baselines")]
     pub(super) host: Option<[Baseline; 5]>,
     /// With the lowest power that was seen of each.
-    pub(super) gpus: BTreeMap<SanitizedText, ([Baseline; 4], Option<f32>)>,
+    pub(super) gpus: NameMap<([Baseline; 4], Option<f32>)>,
     /// With the highest rate that was seen of each; keys are device and port.
-    pub(super) ports: BTreeMap<SanitizedText, PortBaselines>,
+    pub(super) ports: NameMap<PortBaselines>,
     /// Ports that were active, with their values of that time.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) active: BTreeMap<SanitizedText, LastActive>,
+    #[serde(skip_serializing_if = "NameMap::is_empty")]
+    pub(super) active: NameMap<LastActive>,
     /// The clock of each GPU relative to its peers.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) drifts: BTreeMap<SanitizedText, ClockDrift>,
+    #[serde(skip_serializing_if = "NameMap::is_empty")]
+    pub(super) drifts: NameMap<ClockDrift>,
     /// Evidence that a GPU idles while others wait, and that its clock is lower than theirs.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) shifts: BTreeMap<SanitizedText, [LevelEvidence; 2]>,
+    #[serde(skip_serializing_if = "NameMap::is_empty")]
+    pub(super) shifts: NameMap<[LevelEvidence; 2]>,
     /// Evidence that the pressure of the host has risen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pressure: Option<SavedHostEvidence>,
     /// The most NVLinks that were seen of each GPU.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) nvlinks: BTreeMap<SanitizedText, u16>,
+    #[serde(skip_serializing_if = "NameMap::is_empty")]
+    pub(super) nvlinks: NameMap<u16>,
     /// Earlier error counts and broken GPUs; none if they were never read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) errors: Option<NodeErrorSnapshot>,
@@ -108,10 +108,10 @@ impl BaselineSnapshot {
     /// Returns the earlier node of each target, by the target's address: a target that was not read since reports no
     /// name.
     pub fn nodes_by_address(&self) -> HashMap<SanitizedText, SanitizedText> {
-        let named = |(name, of): (&SanitizedText, &NodeBaselines)| {
-            of.addresses.iter().map(|address| (address.clone(), name.clone())).collect::<Vec<_>>()
-        };
-        self.nodes.iter().flat_map(named).collect()
+        let named = self.nodes.iter().flat_map(|(name, of)| {
+            of.addresses.iter().map(|address| (address.clone(), name.clone()))
+        });
+        named.collect()
     }
 }
 

@@ -71,6 +71,7 @@ mod loss_attribution;
 mod loss_causes;
 mod lost_workers;
 mod moving_average;
+mod name_map;
 mod network_share;
 mod node_link_rates;
 mod node_means;
