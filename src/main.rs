@@ -77,6 +77,9 @@ fn start_command(cli: GauntArguments) -> anyhow::Result<ExitCode> {
         Some(GauntCommand::Replay(_)) => REPLAY_LOG,
         _ => QUIET_LOG,
     };
+    if on_screen {
+        gaunt_console::install_end_handlers().context("cannot install signal handlers")?;
+    }
     command::init_logging(cli.log.as_deref(), default_filter, on_screen)?;
     if let Some(GauntCommand::Judge(options)) = cli.command {
         return run_judge(options);

@@ -99,6 +99,7 @@ const FFI_FILES: &[&str] = &[
     "exporters/node/src/nvml/nvml_ffi.rs",
     "exporters/probe/src/cuda/cuda_ffi.rs",
     "exporters/probe/src/nccl_ffi.rs",
+    "src/console/signal_mask.rs",
     "tests/fake-driver/src",
     "tests/simulation/src/counting_allocator.rs",
 ];
