@@ -107,6 +107,11 @@ impl Invariants {
         self.last_attempts = 0;
     }
 
+    /// The attempts that the process counted at the last check.
+    pub(crate) fn last_attempts(&self) -> u64 {
+        self.last_attempts
+    }
+
     /// Checks what a new process restored: everything that users were told is there, before anything else happens.
     pub(crate) fn check_restored(&self, aggregator: &SimulatedAggregator) -> Vec<String> {
         let list = aggregator.findings();
@@ -182,7 +187,9 @@ impl Invariants {
         network: &SimulatedNetwork,
         broken: &mut Vec<String>,
     ) {
-        let (attempts, dropped) = aggregator.attempts_and_drops();
+        let Answer::Targets(list) = aggregator.ask(&Question::Targets) else { return };
+        let attempts: u64 = list.totals.scrapes.values().sum();
+        let dropped: u64 = list.left_out.dropped_batches.values().sum();
         let counted = attempts.saturating_sub(aggregator.attempts_before) + dropped;
         if counted != aggregator.batches {
             let batches = aggregator.batches;
@@ -192,7 +199,6 @@ impl Invariants {
             broken.push(format!("attempts fall from {} to {attempts}", self.last_attempts));
         }
         self.last_attempts = attempts;
-        let Answer::Targets(list) = aggregator.ask(&Question::Targets) else { return };
         let pages: u64 = list.totals.scrapes.get("ok").copied().unwrap_or_default();
         if pages > network.counts().requests + aggregator.attempts_before {
             broken.push(format!("{pages} pages of {} requests", network.counts().requests));

@@ -296,17 +296,11 @@ impl SimulatedAggregator {
         }
     }
 
-    /// Attempts that the engine counts, and results that it dropped since the start.
-    pub(crate) fn attempts_and_drops(&self) -> (u64, u64) {
+    /// Attempts that the engine counts.
+    fn attempts(&self) -> u64 {
         match self.ask(&Question::Targets) {
-            Answer::Targets(list) => {
-                (list.totals.scrapes.values().sum(), list.left_out.dropped_batches.values().sum())
-            }
-            _ => (0, 0),
+            Answer::Targets(list) => list.totals.scrapes.values().sum(),
+            _ => 0,
         }
-    }
-
-    pub(crate) fn attempts(&self) -> u64 {
-        self.attempts_and_drops().0
     }
 }

@@ -2,6 +2,7 @@
 //! gaunt-node; TLS is rustls with certificates of the run's own authority.
 
 use std::{
+    cell::RefCell,
     net::{IpAddr, Ipv4Addr},
     sync::{Arc, LazyLock},
 };
@@ -29,6 +30,8 @@ use tokio_rustls::{
         server::WebPkiClientVerifier,
     },
 };
+
+use zstd::bulk::Compressor;
 
 use crate::{
     seeded_random::SeededRandom,
@@ -95,7 +98,7 @@ impl SimulatedExporter {
         let accepted = request.headers().get(ACCEPT_ENCODING).map(|it| it.to_str());
         if is_plain
             && accepted.is_some_and(|it| it.is_ok_and(|it| it.contains("zstd")))
-            && let Ok(packed) = zstd::bulk::compress(&body, 1)
+            && let Some(packed) = compress_zstd(&body)
         {
             // As a proxy before an exporter may do.
             return ExporterAnswer {
@@ -105,6 +108,14 @@ impl SimulatedExporter {
         }
         ExporterAnswer { head, body }
     }
+}
+
+/// Compresses with the memory of this thread, which is larger than any page.
+fn compress_zstd(body: &[u8]) -> Option<Vec<u8>> {
+    thread_local! {
+        static PACKER: RefCell<Option<Compressor<'static>>> = RefCell::new(Compressor::new(1).ok());
+    }
+    PACKER.with_borrow_mut(|packer| packer.as_mut()?.compress(body).ok())
 }
 
 /// The discovery server's answer to a request for the list of a node; with `hostile`, others are listed beside it, or the

@@ -17,8 +17,10 @@ pub(crate) struct SimulatedFollower {
     random: SeededRandom,
     /// Seconds for which it reads nothing.
     stalls_for: u64,
-    /// The batches that arrived, in order.
+    /// The batches that arrived since the last step, in order.
     pub(crate) read: Vec<u64>,
+    /// The place behind the last of those before, among the batches that were given.
+    pub(crate) found: usize,
 }
 
 impl SimulatedFollower {
@@ -30,7 +32,7 @@ impl SimulatedFollower {
     ) -> Option<Self> {
         let blocks = follow.start_following(now)?;
         let stream = SegmentStream::default();
-        Some(Self { blocks, stream, random, stalls_for: 0, read: Vec::new() })
+        Some(Self { blocks, stream, random, stalls_for: 0, read: Vec::new(), found: 0 })
     }
 
     /// A second; whether it goes on, or what does not hold of what arrived.

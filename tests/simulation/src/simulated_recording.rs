@@ -234,10 +234,13 @@ impl RecordingModel {
                 false
             }
         });
-        for follower in &recorder.followers {
-            let mut given = self.given.iter();
-            if !follower.read.iter().all(|key| given.any(|other| other == key)) {
-                broken.push("what a follower reads was not given like this".to_owned());
+        for follower in &mut recorder.followers {
+            for key in follower.read.drain(..) {
+                let mut later = self.given[follower.found..].iter();
+                match later.position(|other| *other == key) {
+                    Some(before) => follower.found += before + 1,
+                    None => broken.push("what a follower reads was not given like this".to_owned()),
+                }
             }
         }
         broken

@@ -1,15 +1,15 @@
 //! What an operator's site tells an aggregator beside pages: topology, a scheduler's jobs, and probes that are paired.
 
-use std::path::Path;
+use std::{path::Path, sync::LazyLock};
 
 use gaunt_engine::Engine;
 use gaunt_schema::{
-    Delivery, SanitizedText,
+    Delivery, SanitizedText, SourceTopology,
     probe_pairing::{
         PairTool, PairingAssignment, PairingCandidate, PairingOutcome, PairingReply, PairingRequest,
     },
 };
-use gaunt_site::{parse_jobs, parse_topology};
+use gaunt_site::{SiteError, parse_jobs, parse_topology};
 use tokio::sync::mpsc;
 
 use crate::simulated_fleet::{NODES, SimulatedNode};
@@ -52,9 +52,11 @@ impl SimulatedSite {
         self.ticks += 1;
         let mut broken = Vec::new();
         if self.ticks % DELIVER_EVERY == 1 {
-            let topology = parse_topology(Path::new("topology.toml"), TOPOLOGY);
+            static PARSED: LazyLock<Result<SourceTopology, SiteError>> =
+                LazyLock::new(|| parse_topology(Path::new("topology.toml"), TOPOLOGY));
             let jobs = parse_jobs(Path::new("squeue.json"), &self.list_jobs());
-            let topology = topology.map(Delivery::Topology).map_err(|error| error.to_string());
+            let topology = PARSED.as_ref().map(|topology| Delivery::Topology(topology.clone()));
+            let topology = topology.map_err(ToString::to_string);
             let jobs = jobs.map(Delivery::Jobs).map_err(|error| error.to_string());
             for delivery in [topology, jobs] {
                 match delivery {

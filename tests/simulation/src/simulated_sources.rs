@@ -1,7 +1,12 @@
 //! The settings of an aggregator's targets: each node has a group with a source, a format and a transport drawn from the
 //! seed. Files of targets and secrets are on the real disk, and are damaged now and then.
 
-use std::{fmt::Write as _, fs, io, path::PathBuf, time::Duration};
+use std::{
+    fmt::Write as _,
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use gaunt_schema::SanitizedText;
 use gaunt_scrape::{
@@ -25,6 +30,9 @@ const DAMAGED_FOR: u64 = 20;
 
 /// The most folders of runs, also of those that were killed.
 const MAX_FOLDERS: u32 = 1_000;
+
+/// Files that change every second cost less in memory than on a disk.
+const MEMORY_FOLDER: &str = "/dev/shm";
 
 /// Files of one node's group.
 const FILES: [&str; 7] = ["list", "json", "yml", "token", "ca", "cert", "key"];
@@ -303,7 +311,14 @@ fn create_folder() -> io::Result<TempDir> {
     (0..MAX_FOLDERS)
         .map(|number| {
             let name = format!("gaunt-targets-{number}");
-            tempfile::Builder::new().prefix(&name).rand_bytes(0).tempdir()
+            let (mut builder, memory) = (tempfile::Builder::new(), Path::new(MEMORY_FOLDER));
+            let builder = builder.prefix(&name).rand_bytes(0);
+            let is_chosen = std::env::var_os("TMPDIR").is_some();
+            if memory.is_dir() && !is_chosen {
+                builder.tempdir_in(memory)
+            } else {
+                builder.tempdir()
+            }
         })
         .find(|folder| {
             !folder.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists)
