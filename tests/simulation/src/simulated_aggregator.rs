@@ -198,7 +198,7 @@ impl SimulatedAggregator {
         if disk.hung_for().is_none() {
             broken.extend(recording.write(&mut self.recorder, disk));
         }
-        self.recorder.step_engine(&self.engine, self.new_since, (self.clock)());
+        self.recorder.step_engine(&self.engine, disk, self.new_since, (self.clock)());
         broken
     }
 

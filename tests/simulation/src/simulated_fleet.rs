@@ -26,6 +26,8 @@ pub(crate) struct SimulatedNode {
     pub(crate) skew_ms: i64,
     /// When it booted: its counters began at zero.
     booted: UnixMs,
+    /// How often it has rebooted: every other time with another kernel.
+    reboots: u32,
     /// Until when it is off, or its exporter does not run.
     off_until: UnixMs,
     /// The version of its exporter; version 2 reports a metric more.
@@ -36,7 +38,15 @@ pub(crate) struct SimulatedNode {
 
 impl SimulatedNode {
     pub(crate) fn new(index: usize, booted: UnixMs, skew_ms: i64) -> Self {
-        Self { index, skew_ms, booted, off_until: booted, version: 1, is_port_down: false }
+        Self {
+            index,
+            skew_ms,
+            booted,
+            reboots: 0,
+            off_until: booted,
+            version: 1,
+            is_port_down: false,
+        }
     }
 
     /// The address of a node.
@@ -63,6 +73,7 @@ impl SimulatedNode {
     pub(crate) fn reboot(&mut self, at: UnixMs, off: Duration) {
         self.off_until = at + off;
         self.booted = self.off_until;
+        self.reboots += 1;
     }
 
     /// Stops its exporter for so long; its counters are the kernel's, and go on.
@@ -91,12 +102,15 @@ impl SimulatedNode {
         };
         let up = at.duration_since(self.booted).as_secs_f64();
         let own = report.ensure_device(Device::new_node());
-        report.add_info(own, host::NODE_INFO, &[("version", &format!("0.{}.0", self.version))]);
+        let version = format!("0.{}.0", self.version);
+        let kernel = format!("6.8.{}", self.reboots / 2);
+        report.add_info(own, host::NODE_INFO, &[("kernel", &kernel), ("version", &version)]);
         let mut push = |device: Device, metric, value: f64| {
             let device = report.ensure_device(device);
             report.push(device, metric, Reading::of(value));
         };
         push(Device::new_node(), host::CPUS, 64.0);
+        push(Device::new_node(), host::CPU_BUSY, 10.0 * up);
         push(Device::new_node(), host::LOAD, 3.0 + (up % 7.0));
         for index in 0..GPUS {
             // Ordinary work: a little different at each sample.

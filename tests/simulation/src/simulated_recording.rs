@@ -45,6 +45,10 @@ const SEGMENT_HEADER: usize = 28;
 /// Entries that may wait to be written besides those given lately: those of a moment in which all targets answer.
 const MAX_PENDING: usize = 64;
 
+/// Seconds after which the state of the engine is written as an entry when the recorder gets it: a minute after the first entry
+/// of its segment, which may be some seconds older than the segment.
+const ENTRY_AFTER: u32 = 90;
+
 /// Followers at once, of which the recorder accepts four.
 const FOLLOWERS: usize = 5;
 
@@ -70,6 +74,10 @@ pub(crate) struct SimulatedRecorder {
     is_asked: Arc<AtomicBool>,
     _asks: JoinSet<()>,
     baselines: SerializedBaselines,
+    /// Seconds since the state of the engine was last written, at the start of a segment or as an entry.
+    preambled_for: Option<u32>,
+    /// The newest segment when that was noted.
+    begun: Option<PathBuf>,
     random: SeededRandom,
 }
 
@@ -149,6 +157,8 @@ impl RecordingModel {
             is_asked,
             _asks: asks,
             baselines: SerializedBaselines::default(),
+            preambled_for: None,
+            begun: disk.files_of(FOLDER).0.pop(),
             random,
         };
         Ok((recorder, simulated))
@@ -210,6 +220,7 @@ impl RecordingModel {
             broken.push(format!("the recording has {bytes} bytes of {}", self.max_size));
         }
         self.complete.retain(|path, _| segments.contains(path));
+        recorder.note_newest(segments.last());
         // The newest segment, be it of this process or of the one before, has a successor: it is complete, and safe.
         let newest = segments.last().cloned();
         let (done, failures) =
@@ -354,12 +365,26 @@ impl RecordingModel {
 
 impl SimulatedRecorder {
     /// A second: followers come, and the recorder gets the state of the engine that it asked for, late, or none.
-    pub(crate) fn step_engine(&mut self, engine: &Engine, since: Option<UnixMs>, now: UnixMs) {
+    pub(crate) fn step_engine(
+        &mut self,
+        engine: &Engine,
+        disk: &SimulatedDisk,
+        since: Option<UnixMs>,
+        now: UnixMs,
+    ) {
         if self.followers.len() < FOLLOWERS && self.random.once_in(20) {
             let random = SeededRandom::new(self.random.below(u64::MAX));
             self.followers.extend(SimulatedFollower::start(&self.follow, now, random));
         }
-        if !self.is_asked.load(Ordering::Relaxed) || self.random.once_in(3) {
+        let is_asked = self.is_asked.load(Ordering::Relaxed);
+        self.preambled_for = self.preambled_for.map(|seconds| seconds + 1);
+        // Once a write has failed, it is not known whether a segment has its preamble.
+        let is_certain = disk.failure_count() == self.failures && disk.hung_for().is_none();
+        let is_due = self.preambled_for.is_some_and(|seconds| seconds >= ENTRY_AFTER);
+        if is_certain && is_due && !is_asked {
+            self.send_preamble(engine, since, now);
+        }
+        if !is_asked || self.random.once_in(3) {
             return;
         }
         let Some(state) = engine.persisted_state() else { return };
@@ -370,6 +395,26 @@ impl SimulatedRecorder {
             RecordingPreamble { past: engine.recorded_past(room).to_bytes().into(), ..preamble }
         });
         self.follow.answer_preamble(now, preamble);
+    }
+
+    /// A new segment begins with the state of the engine.
+    fn note_newest(&mut self, newest: Option<&PathBuf>) {
+        if newest.is_some() && newest != self.begun.as_ref() {
+            (self.preambled_for, self.begun) = (Some(0), newest.cloned());
+        }
+    }
+
+    /// Sends the state of the engine that nobody asked for: after so long it is an entry.
+    fn send_preamble(&mut self, engine: &Engine, since: Option<UnixMs>, now: UnixMs) {
+        let Some(state) = engine.persisted_state() else { return };
+        let Ok(preamble) = self.baselines.build_preamble(&state, since) else { return };
+        let room = self.follow.preamble_room();
+        if self.follow.is_preamble_wanted() && preamble.fit_within(room).is_some() {
+            self.preambled_for = Some(0);
+            self.pending.push_back(0);
+            self.given += 1;
+            self.follow.send_preamble(now, preamble);
+        }
     }
 }
 
