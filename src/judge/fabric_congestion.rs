@@ -67,12 +67,12 @@ pub(super) fn detect_congestion(
         rails.values().filter(|leaves| leaves.iter().all(|of_leaf| of_leaf.leaf.is_none()));
     let unnamed: Vec<&LeafRailPorts<'_>> = unnamed.flatten().copied().collect();
     if unnamed.len() as f64 >= judge.limits.together_ports {
-        let bad = unnamed.iter().flat_map(|of_rail| of_rail.congested_ports()).collect();
+        let bad: Vec<_> = unnamed.iter().flat_map(|of_rail| of_rail.congested_ports()).collect();
         let members = unnamed.iter().map(|of_rail| of_rail.members.len()).sum();
-        outcome.suspicions.push(several_rails_finding(judge, cluster, bad, members));
+        outcome.suspicions.push(several_rails_finding(judge, cluster, &bad, members));
         rails.retain(|_, leaves| leaves.iter().any(|of_leaf| of_leaf.leaf.is_some()));
     } else if let Some((bad, members)) = ports_of_congested_nodes(judge, cluster, &ports) {
-        outcome.suspicions.push(several_rails_finding(judge, cluster, bad, members));
+        outcome.suspicions.push(several_rails_finding(judge, cluster, &bad, members));
     }
     for (rail, leaves) in rails {
         // A rail that is congested below several leaves takes precedence over each of them; so does one whose leaves

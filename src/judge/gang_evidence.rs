@@ -64,6 +64,9 @@ pub(super) struct JobEvidence {
     /// How far utilization and clocks of its GPUs usually fall behind those of the rest.
     usual_idle: ResidualHistogram,
     usual_clock: ResidualHistogram,
+    /// Whether rounds are rarer than averages reach back.
+    #[serde(default)]
+    is_rare: bool,
     /// Whether the last round fell into a pause.
     #[serde(default)]
     in_pause: bool,
@@ -153,6 +156,7 @@ impl GangEvidence {
                 continue;
             }
             job.last_round = now;
+            job.is_rare = round_s > limits.average_seconds;
             if pauses.distort_averages(group, now, limits) {
                 job.begin_pause();
                 continue;
@@ -210,7 +214,7 @@ impl JobEvidence {
 
     /// Whether enough rounds were seen to know what is usual.
     pub(super) fn is_learned(&self) -> bool {
-        self.rounds >= LEARNED_ROUNDS
+        self.rounds >= if self.is_rare { LEARNED_RARE_ROUNDS } else { LEARNED_ROUNDS }
     }
 
     /// Whether enough rounds were seen to know how far its ranks differ by chance.
@@ -222,7 +226,7 @@ impl JobEvidence {
     fn is_paced_by_traffic(&self, group: &JobGroup) -> bool {
         self.is_learned()
             && group.traffic.is_some()
-            && self.less_traffic.is_learned()
+            && self.less_traffic.is_learned(self.is_rare)
             && self.less_traffic.usual_spread() < self.slower.usual_spread()
     }
 
@@ -241,7 +245,7 @@ impl JobEvidence {
     /// Whether its nodes send as much as usual, although its GPUs do so much less that the traffic would show it: a
     /// slower job makes fewer steps, and each sends the same.
     fn is_denied_by_traffic(&self, group: &JobGroup, limits: &Thresholds) -> bool {
-        let traffic = group.traffic.filter(|_| self.less_traffic.is_learned());
+        let traffic = group.traffic.filter(|_| self.less_traffic.is_learned(self.is_rare));
         let rises = self.slowdown_rise(group).zip(traffic);
         rises.is_some_and(|(rise, traffic)| {
             let shown = self.less_traffic.rise_of(1.0 - traffic);
@@ -305,10 +309,10 @@ impl JobEvidence {
         // What a job that does nothing draws and sends is no pace.
         let works = group.utilization.is_none_or(|busy| busy >= limits.utilization_idle_ratio);
         if works {
-            self.slower.add_value(slowdown, limits.shift_floor_ratio);
+            self.slower.add_value(slowdown, limits.shift_floor_ratio, self.is_rare);
         }
         if let Some(traffic) = group.traffic.filter(|_| works) {
-            self.less_traffic.add_value(1.0 - traffic, limits.shift_floor_ratio);
+            self.less_traffic.add_value(1.0 - traffic, limits.shift_floor_ratio, self.is_rare);
         }
         // What is usual is learned while the job runs at its usual speed.
         let learns = samples > 1 && !self.slowdown(group).is_likely();
@@ -318,7 +322,7 @@ impl JobEvidence {
         };
         let idle_times = group.gpus.iter().filter_map(|row| idle(gpus.get(*row as usize)?));
         if let Some(idle_time) = median(idle_times) {
-            self.idler.add_value(idle_time, limits.shift_floor_ratio);
+            self.idler.add_value(idle_time, limits.shift_floor_ratio, self.is_rare);
         }
         for shifted in relative_shifts(cluster, group, gpus, idle) {
             let evidence = &mut gpus[shifted.row as usize].idler;
@@ -412,8 +416,9 @@ const STEADY_SPREAD: f32 = 0.05;
 /// The first rounds of a job: it starts, and its baselines with it. Nothing is learned of them.
 const SETTLING_ROUNDS: u32 = 3;
 
-/// Rounds from which what is usual in a job is known.
-const LEARNED_ROUNDS: u32 = 6;
+/// Rounds from which what is usual in a job is known, and the same of rare ones.
+const LEARNED_ROUNDS: u32 = 8;
+const LEARNED_RARE_ROUNDS: u32 = 6;
 
 /// Rounds from which it is known how far its ranks differ by chance.
 const KNOWN_ROUNDS: u32 = 12;

@@ -189,7 +189,7 @@ pub(super) fn ports_of_congested_nodes<'a>(
 pub(super) fn several_rails_finding(
     judge: &JudgeState,
     cluster: &Cluster,
-    bad: Vec<&LoadedPort<'_>>,
+    bad: &[&LoadedPort<'_>],
     members: usize,
 ) -> PendingFinding {
     let name = SanitizedText::new("unnamed");
@@ -198,11 +198,11 @@ pub(super) fn several_rails_finding(
     let rails = format_count(rails.len(), "rail");
     let least = judge.limits.members_bad_ratio * members as f64;
     let of = (least, format!("share of {members} on {rails}"));
-    congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, of).with_summary(
+    congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, bad, of).with_summary(
         format!(
             "{} on {rails} are congested at the same time, those of {}: they share a leaf switch or the links above it (no topology configured).",
             format_count(bad.len(), "port"),
-            render_most_nodes(cluster, &bad),
+            render_most_nodes(cluster, bad),
         ),
         "Check the switches that these nodes connect to; add a topology file under [topology]."
             .to_owned(),
