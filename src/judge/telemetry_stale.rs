@@ -80,9 +80,6 @@ fn is_gpu_stale(cluster: &Cluster, row: u32) -> bool {
         .any(|metric| cluster.current_reading(metric, row) == Some(AbsenceReason::Stale.into()))
 }
 
-/// Values that stand still for so many times as long as ever before are stale.
-const LONGEST_TIMES: f64 = 2.0;
-
 /// Share of the time without a changed value after which staleness is pending.
 const WATCHED_SHARE: f64 = 0.25;
 
@@ -101,11 +98,8 @@ fn detect_stale_data(judge: &JudgeState, cluster: &Cluster, node: &Node) -> Opti
         })
     });
     let renewed = SampleInterval::of_gpus(cluster, node).seconds();
-    let renewals = node.renewals(DeviceClass::Gpu);
-    let least = if works && renewals.interval().is_some() {
-        let usual_gap = limits.stale_periods * renewed;
-        let longest = renewals.longest_interval().map(|it| it.as_secs_f64() * LONGEST_TIMES);
-        (longest.map_or(usual_gap, |longest| longest.min(usual_gap)) + limits.sample_slack_seconds)
+    let least = if works && node.renewals(DeviceClass::Gpu).interval().is_some() {
+        (limits.stale_periods * renewed + limits.sample_slack_seconds)
             .max(limits.stale_working_seconds)
             .min(usual)
     } else {
