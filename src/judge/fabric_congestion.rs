@@ -8,13 +8,14 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use gaunt_schema::{DeviceClass, Entity, EntityKind, Finding, FindingKind, SanitizedText};
 
 use super::{
-    EvidenceRow, JudgeState,
+    JudgeState,
     finding_lifecycle::DetectorOutcome,
     host_blocks_network::detect_blocking_host,
     incast::detect_incasts,
+    leaf_rail_ports::{LeafRailPorts, congestion_finding, group_by_leaf},
     link_averages::{LinkAverages, current_value},
     loaded_ports::{LoadedPort, collect_loaded_ports},
-    pending_finding::{MAX_VICTIMS, PendingFinding, format_count, format_nodes},
+    pending_finding::{PendingFinding, format_count, format_nodes},
     port_rail::render_rail,
     robust_stats::median,
     unnamed_switches::{
@@ -96,55 +97,6 @@ fn render_nodes(cluster: &Cluster, ports: &[&LoadedPort<'_>]) -> String {
     format_nodes(cluster, &ports.iter().map(|port| port.node).collect())
 }
 
-/// Ports of one rail below one leaf.
-pub(super) struct LeafRailPorts<'a> {
-    pub(super) leaf: Option<&'a SanitizedText>,
-    pub(super) rail: &'a SanitizedText,
-    pub(super) members: Vec<&'a LoadedPort<'a>>,
-}
-
-impl LeafRailPorts<'_> {
-    pub(super) fn congested_ports(&self) -> Vec<&LoadedPort<'_>> {
-        self.members.iter().filter(|port| port.congested.is_some()).copied().collect()
-    }
-
-    pub(super) fn is_mostly_congested(&self, judge: &JudgeState) -> bool {
-        let bad = self.congested_ports().len();
-        bad as f64 >= judge.limits.sharing_members
-            && bad as f64 >= judge.limits.members_bad_ratio * self.members.len() as f64
-    }
-
-    /// Whether the rail explains its congestion, and not the leaf: no port of the rail below another leaf carries as much
-    /// without congestion. Where the leaf is known for whole nodes only, most of its other rails are not congested either.
-    fn is_whole_rail(
-        &self,
-        judge: &JudgeState,
-        cluster: &Cluster,
-        all: &[LeafRailPorts<'_>],
-    ) -> bool {
-        let is_of_nodes = self.members.iter().all(|port| port.is_leaf_of_node);
-        let below: Vec<_> = all.iter().filter(|other| other.leaf == self.leaf).collect();
-        let congested = below.iter().filter(|other| other.is_mostly_congested(judge)).count();
-        if is_of_nodes && congested * 2 > below.len() {
-            return false;
-        }
-        let load = |port: &&LoadedPort<'_>| current_value(port.link.utilization, cluster);
-        let own = median(self.members.iter().filter_map(load)).unwrap_or_default();
-        let elsewhere =
-            all.iter().filter(|other| other.rail == self.rail && other.leaf != self.leaf);
-        let elsewhere = elsewhere.flat_map(|other| &other.members);
-        let (bad, calm): (Vec<&LoadedPort<'_>>, Vec<_>) =
-            elsewhere.copied().partition(|port| port.congested.is_some());
-        let carries =
-            |port: &LoadedPort<'_>| load(&port).is_some_and(|load| load * ALIKE_LOADS >= own);
-        // A single port below another leaf is too few to blame that leaf, and enough to clear this one.
-        !calm.into_iter().any(carries) && (is_of_nodes || !bad.is_empty())
-    }
-}
-
-/// Ports carry as much as others if they carry at least one part in so many of their load.
-const ALIKE_LOADS: f64 = 2.0;
-
 /// Returns the ports of a leaf or a rail that have traffic, up to a maximum.
 pub(super) fn ports_of_entity(
     judge: &JudgeState,
@@ -161,23 +113,6 @@ pub(super) fn ports_of_entity(
     let rows: Vec<u32> = ports.iter().filter(leaf).filter(rail).map(|port| port.row).collect();
     let step = rows.len().div_ceil(most.max(1)).max(1);
     rows.into_iter().step_by(step).collect()
-}
-
-pub(super) fn group_by_leaf<'a>(ports: &'a [LoadedPort<'a>]) -> Vec<LeafRailPorts<'a>> {
-    group_ports(ports, |port| port.leaf)
-}
-
-pub(super) fn group_ports<'a>(
-    ports: &'a [LoadedPort<'a>],
-    leaf_of: impl Fn(&LoadedPort<'a>) -> Option<&'a SanitizedText>,
-) -> Vec<LeafRailPorts<'a>> {
-    let mut leaf_rails: BTreeMap<(Option<&SanitizedText>, &SanitizedText), Vec<&LoadedPort<'a>>> =
-        BTreeMap::new();
-    for port in ports {
-        leaf_rails.entry((leaf_of(port), &port.rail)).or_default().push(port);
-    }
-    let leaf_rail = |((leaf, rail), members)| LeafRailPorts { leaf, rail, members };
-    leaf_rails.into_iter().map(leaf_rail).collect()
 }
 
 /// Returns the leaf to blame. Where it is known of whole nodes, it may be several switches, one of each rail: then the
@@ -292,64 +227,4 @@ fn render_devices(cluster: &Cluster, rail: &SanitizedText, ports: &[&LoadedPort<
         [name] if !name.ends_with(&format!("_{rail}")) => format!(" ({name})"),
         _ => String::new(),
     }
-}
-
-pub(super) fn congestion_finding(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    kind: FindingKind,
-    entity: Entity,
-    bad: &[&LoadedPort<'_>],
-    (least, of): (f64, String),
-) -> PendingFinding {
-    let limits = &judge.limits;
-    let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
-    let groups = judge.job_groups.slowed_on_nodes(cluster, &nodes, limits);
-    // Pace varies: what is known to be more than that is evidence, what may be is worth a warning.
-    let is_likely = groups.iter().any(|group| judge.gangs.is_likely_slower(group, limits));
-    let median_of = |of: fn(&LinkAverages) -> super::moving_average::MovingAverage| {
-        median(bad.iter().filter_map(|port| current_value(of(port.link), cluster)))
-    };
-    let paused = median_of(|link| link.pause_received);
-    let marked = median(bad.iter().filter_map(|port| port.link.marked_times(cluster, limits)))
-        .filter(|times| *times >= limits.marked_times);
-    // The absolute limit is shown only where it is exceeded.
-    let certain_marks = Some(limits.congested_ratio)
-        .filter(|least| median_of(|link| link.ecn_marked).is_some_and(|share| share >= *least));
-    let notified = median(bad.iter().filter_map(|port| port.link.notified_times(cluster, limits)));
-    let far = bad
-        .iter()
-        .filter_map(|port| judge.switches.of(port.row)?.queue_over_limit(cluster, limits));
-    let far = far.reduce(f64::max);
-    // Marks, CNPs and pauses show one queue: only a switch and a slower job are other evidence. Without them a full queue
-    // costs nobody anything.
-    let kinds = 1 + usize::from(far.is_some()) + usize::from(is_likely);
-    let is_certain =
-        bad.iter().any(|port| port.congested.is_some_and(|congested| congested.is_certain));
-    let slowed = groups.iter().filter_map(|group| group.slowdown_ratio()).reduce(f64::max);
-    let lost = groups.iter().map(|group| group.lost_gpus()).sum();
-    let victims = groups
-        .iter()
-        .flat_map(|group| group.list_victims(cluster, None))
-        .take(MAX_VICTIMS)
-        .collect();
-    let suspicion =
-        PendingFinding::of(kind, entity, kinds, !groups.is_empty() || (is_certain && kinds > 1))
-            .with_slowed_jobs(groups.iter().map(|group| group.group_key()));
-    let suspicion = suspicion.with_hold_seconds(limits.hotspot_seconds).with_cost(lost, victims);
-    suspicion.with_possible_evidence([
-        EvidenceRow::CongestedPorts
-            .to_evidence(Some(bad.len() as f64), Some(least))
-            .with_note(format!("limit: {of}")),
-        EvidenceRow::EcnMarked.to_evidence(median_of(|link| link.ecn_marked), certain_marks),
-        EvidenceRow::MarkedTimes.to_evidence(marked, Some(limits.marked_times)),
-        EvidenceRow::PauseReceived.to_evidence(paused, Some(limits.congested_ratio)),
-        EvidenceRow::CnpsReceived.to_evidence(notified, Some(limits.counter_times)),
-        EvidenceRow::SwitchQueue
-            .to_evidence(far, Some(1.0))
-            .with_note("limit: the settings for each"),
-        EvidenceRow::JobSlowdown
-            .to_evidence(slowed, Some(limits.least_slowdown_ratio))
-            .with_threshold("least_slowdown_ratio"),
-    ])
 }

@@ -6,8 +6,8 @@ use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, SanitizedText};
 
 use super::{
     EvidenceRow, JudgeState,
-    fabric_congestion::{congestion_finding, group_by_leaf, group_ports},
     inferred_leaf::CongestionGroup,
+    leaf_rail_ports::{congestion_finding, group_by_leaf, group_ports},
     loaded_ports::{LoadedPort, collect_loaded_ports, is_any_port_congested},
     pending_finding::{PendingFinding, format_count, format_most_nodes},
     port_rail::{is_unnamed, render_rail},
