@@ -217,6 +217,11 @@ impl JobEvidence {
         self.rounds >= if self.is_rare { LEARNED_RARE_ROUNDS } else { LEARNED_ROUNDS }
     }
 
+    /// Whether enough rounds were seen to know how much its pace varies, also where they are rare.
+    pub(super) fn knows_its_pace(&self) -> bool {
+        self.rounds >= LEARNED_ROUNDS
+    }
+
     /// Whether enough rounds were seen to know how far its ranks differ by chance.
     pub(super) fn knows_its_ranks(&self) -> bool {
         self.rounds >= KNOWN_ROUNDS

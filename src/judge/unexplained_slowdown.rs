@@ -84,7 +84,7 @@ fn unexplained_finding(
     let present = group.slowdown_ratio().filter(|_| is_likely).unwrap_or_default();
     let slowed = uneven.slowed.max(present);
     if slowed < least
-        || !((is_likely || open.is_some()) && evidence.is_learned())
+        || !((is_likely || open.is_some()) && evidence.knows_its_pace())
         // The ranks of several nodes work for each other.
         || (group.nodes.len() < 2 && !evidence.is_steady(group))
         || judge.pauses.distort_averages(group, cluster.now(), limits)
