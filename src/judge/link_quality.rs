@@ -12,6 +12,7 @@ use super::{
     job_group::JobGroup,
     link_averages::{LinkAverages, current_value},
     link_resends::lone_resends,
+    loaded_ports::least_load,
     node_link_rates::FleetLinkRates,
     pending_finding::PendingFinding,
     port_counters::LINK_ERRORS,
@@ -74,7 +75,7 @@ impl ActivePort<'_> {
     /// Whether it has traffic: a port without any slows no job down.
     fn carries_traffic(&self) -> bool {
         current_value(self.link.utilization, self.cluster)
-            .is_some_and(|share| share >= self.judge.limits.carries_ratio)
+            .is_some_and(|share| share >= least_load(self.judge, self.cluster, self.id))
     }
 
     /// Returns the job group on its node with the largest slowdown, and the slowdown, if the port has traffic.

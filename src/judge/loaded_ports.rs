@@ -115,14 +115,18 @@ pub(super) fn loaded_links<'a>(
     id: NodeId,
     node: &'a Node,
 ) -> impl Iterator<Item = (u32, &'a LinkAverages)> {
-    let host = judge.hosts.get(&id);
-    let pace = host.and_then(|host| host.traffic_ratio(cluster)).map_or(1.0, |pace| pace.min(1.0));
-    let least = judge.limits.carries_ratio * pace;
+    let least = least_load(judge, cluster, id);
     node.device_rows(DeviceClass::Port).iter().filter_map(move |row| {
         let link = judge.links.of(*row)?;
         let share = current_value(link.utilization, cluster)?;
-        (share > 0.0 && share >= least).then_some((*row, link))
+        (share >= least).then_some((*row, link))
     })
+}
+
+/// Returns the share of its line rate from which a port of a node has traffic: less where the node sends less than usual.
+pub(super) fn least_load(judge: &JudgeState, cluster: &Cluster, id: NodeId) -> f64 {
+    let pace = judge.hosts.get(&id).and_then(|host| host.traffic_ratio(cluster));
+    (judge.limits.carries_ratio * pace.map_or(1.0, |pace| pace.min(1.0))).max(f64::MIN_POSITIVE)
 }
 
 /// Returns the ports with traffic. Where switches mark packets, marks locate the queue; senders that wait or are paused

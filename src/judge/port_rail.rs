@@ -9,8 +9,8 @@ use std::{
 use gaunt_cluster::{Cluster, Node, is_named_by_address};
 use gaunt_schema::{DeviceClass, SanitizedText, catalogue::port};
 
-/// The rail of ports whose names tell none.
-const UNNAMED_RAIL: &str = "unnamed";
+/// The rail of ports whose names tell none, and any switch that no source names.
+pub(super) const UNNAMED: &str = "unnamed";
 
 /// The rails of a node's ports.
 pub(super) struct NodeRails<'a> {
@@ -30,7 +30,7 @@ enum PortNaming {
 
 /// Whether it stands for the rails of ports whose names tell none.
 pub(super) fn is_unnamed(rail: &SanitizedText) -> bool {
-    rail.as_str() == UNNAMED_RAIL
+    rail.as_str() == UNNAMED
 }
 
 /// Returns the words for a rail in a sentence: `rail 3`, `unnamed rails`.
@@ -59,7 +59,7 @@ impl<'a> NodeRails<'a> {
                 Some(SanitizedText::from(rank.to_string()))
             }
             PortNaming::ByAddress(fast) => {
-                Some(SanitizedText::new(if fast.contains(&row) { UNNAMED_RAIL } else { name }))
+                Some(SanitizedText::new(if fast.contains(&row) { UNNAMED } else { name }))
             }
         }
     }

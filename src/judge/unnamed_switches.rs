@@ -10,7 +10,7 @@ use super::{
     leaf_rail_ports::{congestion_finding, group_by_leaf, group_ports},
     loaded_ports::{LoadedPort, collect_loaded_ports, is_any_port_congested},
     pending_finding::{PendingFinding, format_count, format_most_nodes},
-    port_rail::{is_unnamed, render_rail},
+    port_rail::{UNNAMED, is_unnamed, render_rail},
     sample_interval::SampleInterval,
 };
 use gaunt_cluster::{Cluster, NodeId};
@@ -192,10 +192,13 @@ pub(super) fn several_rails_finding(
     bad: &[&LoadedPort<'_>],
     members: usize,
 ) -> PendingFinding {
-    let name = SanitizedText::new("unnamed");
+    let name = SanitizedText::new(UNNAMED);
     let entity = Entity { leaf: Some(name), ..Entity::new(EntityKind::Leaf) };
     let rails: BTreeSet<&SanitizedText> = bad.iter().map(|port| &port.rail).collect();
-    let rails = format_count(rails.len(), "rail");
+    let rails = match rails.first() {
+        Some(rail) if rails.len() == 1 => render_rail(rail),
+        _ => format_count(rails.len(), "rail"),
+    };
     let least = judge.limits.members_bad_ratio * members as f64;
     let of = (least, format!("share of {members} on {rails}"));
     congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, bad, of).with_summary(
