@@ -196,7 +196,6 @@ pub fn confidence_limits(
     let stated = [
         ("sure_of_fact_ratio", limits.sure_of_fact_ratio),
         ("sure_of_alike_ratio", limits.sure_of_alike_ratio),
-        ("sure_of_first_look_ratio", limits.sure_of_first_look_ratio),
     ];
     let mut stated = stated.into_iter().filter(|(_, value)| value.total_cmp(&confidence).is_eq());
     if let Some((key, _)) = stated.next() {

@@ -147,7 +147,7 @@ impl HostAverages {
                 average.value_at(at, gap),
                 moment,
                 WorseDirection::Higher,
-                limits.pressure_floor_ratio,
+                limits.noise_floor_ratio,
                 limits,
             );
         }

@@ -25,7 +25,7 @@ impl NodeLevel {
     /// Whether two levels differ by at most `times` what nodes of one job may differ by.
     fn is_like(self, other: Self, times: f64, limits: &Thresholds) -> bool {
         let like = |a: f64, b: f64, share: f64| {
-            (a - b).abs() <= times * share * a.max(b).max(limits.like_floor_ratio)
+            (a - b).abs() <= times * share * a.max(b).max(limits.noise_floor_ratio)
         };
         like(self.power, other.power, limits.like_power_ratio)
             && like(self.traffic, other.traffic, limits.like_traffic_ratio)

@@ -170,9 +170,8 @@ impl DownPort<'_> {
             id: port_finding_id(self.node, self.entry),
             since: self.port.since,
             confidence: match (self.port.was_active, self.around.siblings.0) {
-                (false, _) => limits.sure_of_first_look_ratio,
-                (true, 0) => limits.sure_of_alike_ratio,
-                (true, _) => limits.sure_of_fact_ratio,
+                (true, 1..) => limits.sure_of_fact_ratio,
+                _ => limits.sure_of_alike_ratio,
             },
             victims: jobs.iter().take(MAX_VICTIMS).map(victim).collect(),
             summary: self.render_summary(),

@@ -111,7 +111,7 @@ impl BelowPeers {
         let none = Self { is_below: false, peers, hotter_than: None, awaited: None };
         let is_outlier = |peers: &RobustStats| {
             clock < peers.lower_quartile * limits.slow_clock_ratio
-                && peers.robust_score(clock, limits.peer_floor_ratio) < -limits.peer_score
+                && peers.robust_score(clock, limits.noise_floor_ratio) < -limits.peer_score
         };
         let of_role = peers.filter(is_outlier);
         let averages = judge.gpus.get(row as usize).map(|gpu| &gpu.averages);

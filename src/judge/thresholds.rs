@@ -236,8 +236,9 @@ table! {
     /// PSI / limit from which pressure is evidence at any baseline: a fault older than the first sample is part of the
     /// baseline.
     pressure_far_times: f64 = 4.0;
-    /// PSI below which there is no pressure.
-    pressure_floor_ratio: f64 = 0.02;
+    /// Share below which a value, or what two values differ by, is noise: PSI, the spread of the clocks of healthy peers,
+    /// power and traffic of nodes that are alike.
+    noise_floor_ratio: f64 = 0.02;
     /// Fewest ports, senders or nodes that show the same, or siblings that are active, before what they share is blamed: one
     /// alone is a fault of its own, and the authors of R-Pingmesh cannot localise with fewer than three either.
     sharing_members: f64 = 2.0;
@@ -258,8 +259,6 @@ table! {
     /// Robust z-score from which a GPU is an outlier among its peers: Monte Carlo shows no false positives with a floor
     /// of 3 %.
     peer_score: f64 = 4.0;
-    /// Minimum spread of the clocks of healthy peers / their median.
-    peer_floor_ratio: f64 = 0.02;
     /// Gap in baseline power that separates the GPUs of a job into roles: pipeline stages and experts differ steadily.
     role_gap_ratio: f64 = 0.15;
     /// Seconds of samples for the baseline of a GPU's clock relative to its peers.
@@ -377,8 +376,6 @@ table! {
     like_power_ratio: f64 = 0.05;
     /// The same for the traffic of their ports.
     like_traffic_ratio: f64 = 0.12;
-    /// Power or traffic share below which nodes are alike at any ratio.
-    like_floor_ratio: f64 = 0.02;
     /// Seconds for which a job must hold idle GPUs before that is reported.
     idle_seconds: f64 = 540.0;
     /// Seconds for which GPUs must be data-starved.
@@ -410,10 +407,8 @@ table! {
     evidence_odds: f64 = 3.0;
     /// Confidence of a state that a device reports, compared with its own former state.
     sure_of_fact_ratio: f64 = 0.99;
-    /// Confidence of an expectation that rests on sibling devices only.
+    /// Confidence of an expectation that rests on other devices only, or is as old as the first sample.
     sure_of_alike_ratio: f64 = 0.8;
-    /// Confidence of a fault older than the first sample that only other devices contradict.
-    sure_of_first_look_ratio: f64 = 0.79;
     /// Targets that gaunt did not scrape from which gaunt itself is late, and not the targets.
     untried_targets: f64 = 3.0;
     /// Share of a minute, or of its scrapes, for which gaunt itself is late before that is a finding.

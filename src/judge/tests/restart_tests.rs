@@ -76,7 +76,7 @@ fn port_down_before_the_first_sample_has_less_confidence() {
     assert_eq!(fixture.run(5, shown(DOWN)).open_ids(), [PORT]);
     let finding = fixture.finding_by_id(PORT);
     assert_eq!(finding.severity, Severity::Warning, "only others speak against it");
-    assert_eq!(finding.confidence.to_string(), "0.79");
+    assert_eq!(finding.confidence.to_string(), "0.8");
     assert_eq!(
         finding.summary,
         "mlx5_0/1 on gpu001 is down since before the first sample: 2 of its 2 sibling ports are active, and the same port on 3 of 3 other nodes."
