@@ -1,14 +1,14 @@
-//! Hang causes: a job that hangs since one of its nodes stopped reporting its GPUs, or lost a GPU or a port, hangs because of
-//! that.
+//! Hang causes: a job that lost a GPU or a port, or hangs since one of its nodes stopped reporting its GPUs, hangs because
+//! of that.
 
 use std::collections::BTreeSet;
 
 use gaunt_cluster::Cluster;
-use gaunt_schema::{Finding, FindingKind, Severity};
+use gaunt_schema::{Finding, FindingKind, Severity, UnixMs};
 
 use super::{
     JudgeState, finding_lifecycle::DetectorOutcome, gpu_failed::works_in_spite_of_it,
-    job_group::JobGroup, pending_finding::PendingFinding,
+    job_group::JobGroup, pending_finding::PendingFinding, suppression::jobs_stopped_by,
 };
 
 /// The longest time in seconds from what happened to a node until the hang of its job shows: averages must settle first.
@@ -23,8 +23,7 @@ const CAUSES: [FindingKind; 5] = [
     FindingKind::PortDown,
 ];
 
-/// Makes what happened to a node the cause of the hang of its job, if it is the only such node of the job: then it pages,
-/// and the hang does not.
+/// Makes what happened to a node the cause of the hang of its job: then it pages, and the hang does not.
 pub(super) fn blame_causes_of_hangs(
     judge: &JudgeState,
     cluster: &Cluster,
@@ -59,7 +58,8 @@ pub(super) fn blame_causes_of_hangs(
     }
 }
 
-/// Returns the index of the finding about the only node of a hung job to which something happened at about the same time.
+/// Returns the index of the finding that explains a hang: that about a device whose loss stops the job, the oldest of
+/// several; or that about the only node of the job to which something happened at about the same time.
 fn cause_of_hang(
     judge: &JudgeState,
     cluster: &Cluster,
@@ -68,13 +68,39 @@ fn cause_of_hang(
 ) -> Option<usize> {
     let groups = judge.job_groups.all_groups();
     let group: &JobGroup = groups.iter().find(|group| group.to_entity() == hang.finding.entity)?;
+    // The time of one that is not open yet is known to the tracker only.
+    let since = |finding: &Finding| {
+        let open = || judge.tracker.open_one(&finding.id).map(|open| open.since);
+        let since = judge.tracker.suspected_since(&finding.id).or_else(open);
+        since.unwrap_or(finding.since).min(cluster.now())
+    };
+    let pending = outcome.suspicions.iter().map(|pending| &pending.finding);
+    let causes = outcome.findings.iter().chain(pending).enumerate().filter(|(_, finding)| {
+        CAUSES.contains(&finding.kind) && !works_in_spite_of_it(finding.kind, finding.lost_gpus)
+    });
+    let causes: Vec<(usize, &Finding)> = causes.collect();
+    let key = group.group_key();
+    let stopping = causes.iter().filter(|(_, finding)| {
+        jobs_stopped_by(judge, finding).iter().any(|job| job.as_ref() == key)
+    });
+    stopping
+        .min_by_key(|(_, finding)| since(finding))
+        .map(|(at, _)| *at)
+        .or_else(|| only_cause(judge, cluster, &causes, (hang, group), since))
+}
+
+/// Returns the index of the finding about the only node of a hung job to which something happened at about the same time.
+fn only_cause(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    causes: &[(usize, &Finding)],
+    (hang, group): (&PendingFinding, &JobGroup),
+    since: impl Fn(&Finding) -> UnixMs,
+) -> Option<usize> {
     let hung_since =
         judge.tracker.suspected_since(&hang.finding.id).unwrap_or_else(|| cluster.now());
     let is_together = |finding: &Finding| {
-        // The time of one that is not open yet is known to the tracker only.
-        let open = || judge.tracker.open_one(&finding.id).map(|open| open.since);
-        let since = judge.tracker.suspected_since(&finding.id).or_else(open);
-        let since = since.unwrap_or(finding.since).min(cluster.now());
+        let since = since(finding);
         since <= hung_since + group.interval.to_duration()
             && hung_since.duration_since(since).as_secs_f64() <= TOGETHER_SECONDS
     };
@@ -85,17 +111,11 @@ fn cause_of_hang(
         let mut nodes = finding.entity.node.iter().chain(names);
         nodes.any(|name| cluster.node_by_name(name).is_some_and(|(id, _)| group.has_node(id)))
     };
-    let pending = outcome.suspicions.iter().map(|pending| &pending.finding);
-    let causes = outcome.findings.iter().chain(pending).enumerate().filter(|(_, finding)| {
-        CAUSES.contains(&finding.kind)
-            && !works_in_spite_of_it(finding.kind, finding.lost_gpus)
-            && is_of_job(finding)
-            && is_together(finding)
-    });
     let mut nodes = BTreeSet::new();
-    let first: Vec<usize> = causes
+    let together = causes.iter().filter(|(_, finding)| is_of_job(finding) && is_together(finding));
+    let first: Vec<usize> = together
         .filter(|(_, finding)| nodes.insert(finding.entity.node.clone()))
-        .map(|(at, _)| at)
+        .map(|(at, _)| *at)
         .collect();
     <[usize; 1]>::try_from(first).ok().map(|[at]| at)
 }

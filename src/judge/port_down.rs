@@ -204,8 +204,11 @@ impl DownPort<'_> {
             text = format!("{port} on {node} is {state} since before the first sample");
         }
         if siblings > 0 {
-            let siblings = format_count(siblings, "sibling port");
-            let _ = write!(text, "{colon}{active} of its {siblings} are active");
+            let _ = match (active, siblings) {
+                (1, 1) => write!(text, "{colon}its only sibling port is active"),
+                (_, 1) => write!(text, "{colon}its only sibling port is not active"),
+                _ => write!(text, "{colon}{active} of its {siblings} sibling ports are active"),
+            };
             colon = ", ";
         }
         let (active, others) = self.around.others;

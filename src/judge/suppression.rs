@@ -33,10 +33,8 @@ pub(super) fn suppress_consequences(judge: &JudgeState, outcome: &mut DetectorOu
     let throttled = entities_of(FindingKind::Throttled);
     let failed = entities_of(FindingKind::GpuFailed);
     let links = entities_of(FindingKind::NvlinkDegraded);
-    let stopped: BTreeSet<SanitizedText> = all()
-        .filter(|found| matches!(found.kind, FindingKind::GpuFailed | FindingKind::PortDown))
-        .flat_map(|found| jobs_stopped_by(judge, found))
-        .collect();
+    let stopped: BTreeSet<SanitizedText> =
+        all().flat_map(|found| jobs_stopped_by(judge, found)).collect();
     let storage = || all().filter(|finding| finding.kind == FindingKind::StorageSlow);
     let (any_storage, waiting_nodes) = (storage().next().is_some(), victim_nodes(storage()));
     let cable_nodes = of_nodes(&CABLES);
@@ -57,7 +55,7 @@ pub(super) fn suppress_consequences(judge: &JudgeState, outcome: &mut DetectorOu
             FindingKind::ComputeStraggler => {
                 throttled.contains(&finding.entity) || is_on(&blocked_nodes)
             }
-            FindingKind::CollectiveHang | FindingKind::CrashLoop | FindingKind::IdleAllocated => {
+            FindingKind::CrashLoop | FindingKind::IdleAllocated => {
                 finding.entity.job.as_ref().is_some_and(|job| stopped.contains(job))
             }
             FindingKind::PcieDegraded | FindingKind::NvlinkDegraded | FindingKind::Throttled => {
@@ -77,8 +75,11 @@ pub(super) fn suppress_consequences(judge: &JudgeState, outcome: &mut DetectorOu
     }
 }
 
-/// Returns the victims of a fault that can have stopped because of it.
-fn jobs_stopped_by(judge: &JudgeState, fault: &Finding) -> Vec<SanitizedText> {
+/// Returns the jobs that can have stopped because of a fault: they lost a GPU or a port.
+pub(super) fn jobs_stopped_by(judge: &JudgeState, fault: &Finding) -> Vec<SanitizedText> {
+    if !matches!(fault.kind, FindingKind::GpuFailed | FindingKind::PortDown) {
+        return Vec::new();
+    }
     let goes_on = |job: &SanitizedText| {
         let group = judge.job_groups.by_key(job);
         group.is_some_and(|group| is_harmless_to(judge, fault, group))

@@ -123,11 +123,15 @@ fn node_that_stops_reporting_is_the_cause_of_the_hang_of_its_job() {
     assert!(finding.summary.contains("busy-wait"), "{}", finding.summary);
 }
 
-/// A page of a node of a job without a name, which hangs from some second on; its port may be down by then.
-fn page_of_hang(second: i64, node: usize, hangs_from: i64, is_down: bool) -> Report {
+/// A page of a node of a job, which hangs from some second on; its port may be down by then.
+fn page_of_hang(second: i64, node: usize, job: Option<&str>, is_down: bool) -> Report {
     let mut page = node_report(["ash", "birch", "cedar"][node]);
-    let hangs = second >= hangs_from;
+    let hangs = second >= HANGS_FROM;
     for number in 0..4 {
+        if let Some(job) = job {
+            let row = page.ensure_device(Device::new_gpu(number));
+            page.add_info(row, gpu::JOB_INFO, &[("job", job)]);
+        }
         for (metric, value) in [
             (gpu::UTILIZATION, 1.0),
             (gpu::TENSOR_ACTIVE, if hangs { 0.0 } else { 0.4 }),
@@ -139,7 +143,7 @@ fn page_of_hang(second: i64, node: usize, hangs_from: i64, is_down: bool) -> Rep
         }
     }
     let port = || Device::new_port("mlx5_0", "1");
-    let sent = second.min(hangs_from) as f64 * 5e9;
+    let sent = second.min(HANGS_FROM) as f64 * 5e9;
     let state = if hangs && is_down { [1.0, 2.0] } else { [4.0, 5.0] };
     push_reading(&mut page, port(), port::STATE, state[0]);
     push_reading(&mut page, port(), port::PHYSICAL_STATE, state[1]);
@@ -149,17 +153,27 @@ fn page_of_hang(second: i64, node: usize, hangs_from: i64, is_down: bool) -> Rep
     page
 }
 
+/// The second at which the job of [`page_of_hang`] hangs.
+const HANGS_FROM: i64 = 300;
+
 #[test]
-fn port_that_goes_down_is_the_cause_of_the_hang_of_a_job_without_a_name() {
+fn port_that_goes_down_is_the_cause_of_the_hang_of_its_job() {
     let nodes = ["ash:9770", "birch:9770", "cedar:9770"];
-    let found = |is_down: bool| {
+    let found = |job: Option<&str>, down: &[usize]| {
         let mut fixture = TargetFixture::new(&nodes.map(|node| (node, Dialect::Gaunt)));
-        fixture.run(700, |second, node| page_of_hang(second, node, 300, is_down && node == 0));
+        fixture.run(700, |second, node| page_of_hang(second, node, job, down.contains(&node)));
         let open = fixture.judge.open_findings().into_iter();
-        open.map(|found| (found.id.clone(), found.severity)).collect::<Vec<_>>()
+        let open = open.map(|it| (it.id.clone(), it.severity, it.summary.contains("hangs")));
+        open.collect::<Vec<_>>()
     };
-    assert_eq!(found(false), [("collective_hang/ash".to_owned(), Severity::Critical)]);
-    assert_eq!(found(true), [("port_down/ash/mlx5_0/1".to_owned(), Severity::Critical)]);
+    let page = |id: &str, hangs| (id.to_owned(), Severity::Critical, hangs);
+    for (job, hang) in [(None, "collective_hang/ash"), (Some("8812"), "collective_hang/8812")] {
+        assert_eq!(found(job, &[]), [page(hang, true)]);
+        assert_eq!(found(job, &[0]), [page("port_down/ash/mlx5_0/1", true)], "{job:?}");
+    }
+    // One of two says so.
+    let [ash, cedar] = ["port_down/ash/mlx5_0/1", "port_down/cedar/mlx5_0/1"];
+    assert_eq!(found(Some("8812"), &[0, 2]), [page(ash, true), page(cedar, false)]);
 }
 
 #[test]
