@@ -361,7 +361,14 @@ fn is_gone(
         |row: u32| NAMED_BY.iter().filter_map(|metric| cluster.last_value_at(*metric, row)).max();
     // A page repeats what was collected before: a collection without the GPU is one, however often it is scraped.
     let interval = SampleInterval::of_gpus(cluster, node).to_duration();
-    let missed = |seen: UnixMs| at.duration_since(seen) >= interval * limits.confirming_samples;
+    let all = interval * limits.confirming_samples;
+    let renewed = node.renewals(DeviceClass::Gpu).last();
+    // The first one came a page after the last that had it, and each further one an interval later.
+    let enough = all.saturating_sub(interval * 3 / 2) + cluster.scrape_period();
+    let missed = |seen: UnixMs| {
+        at.duration_since(seen) >= all
+            || renewed.is_some_and(|renewed| renewed.duration_since(seen) >= enough)
+    };
     if !last(row).is_some_and(missed) {
         return last(row).map(|_| false);
     }

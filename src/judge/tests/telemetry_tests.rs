@@ -359,3 +359,24 @@ fn port_with_many_senders_is_an_incast_and_its_senders_are_victims() {
     assert!(finding.summary.contains("3 senders receive CNPs"), "{}", finding.summary);
     assert_eq!(fixture.cluster.row_count(DeviceClass::Port), 4);
 }
+
+#[test]
+fn gpu_that_two_collections_leave_out_is_missing_however_often_they_are_read() {
+    let mut fixture = TargetFixture::new(&[("ash:9400", Dialect::Dcgm)]);
+    let collects_s = 15;
+    let run = |fixture: &mut TargetFixture, seconds: i64| {
+        fixture.run(seconds, |second, _| {
+            let collection = second / collects_s;
+            let mut page = node_report("ash");
+            for number in 0..if collection < 20 { 4 } else { 3 } {
+                let watts = 500.0 + (collection % 7) as f64;
+                push_reading(&mut page, Device::new_gpu(number), gpu::POWER, watts);
+            }
+            page
+        });
+        fixture.open_ids().len()
+    };
+    assert_eq!(run(&mut fixture, 314), 0, "one collection may be wrong");
+    assert_eq!(run(&mut fixture, 1), 1);
+    assert_eq!(fixture.open_ids(), ["gpu_failed/ash/3"]);
+}
