@@ -422,7 +422,7 @@ const STEADY_SPREAD: f32 = 0.05;
 const SETTLING_ROUNDS: u32 = 3;
 
 /// Rounds from which what is usual in a job is known, and the same of rare ones.
-const LEARNED_ROUNDS: u32 = 8;
+const LEARNED_ROUNDS: u32 = 10;
 const LEARNED_RARE_ROUNDS: u32 = 6;
 
 /// Rounds from which it is known how far its ranks differ by chance.
