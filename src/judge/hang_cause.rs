@@ -105,9 +105,9 @@ fn only_cause(
             && hung_since.duration_since(since).as_secs_f64() <= TOGETHER_SECONDS
     };
     let is_of_job = |finding: &Finding| {
-        // A rack has its nodes as victims.
+        // A rack and a leaf have their nodes as victims.
         let names = finding.victims.iter().filter_map(|victim| victim.node.as_ref());
-        let names = names.filter(|_| finding.entity.rack.is_some());
+        let names = names.filter(|_| finding.entity.node.is_none());
         let mut nodes = finding.entity.node.iter().chain(names);
         nodes.any(|name| cluster.node_by_name(name).is_some_and(|(id, _)| group.has_node(id)))
     };

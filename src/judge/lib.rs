@@ -61,6 +61,7 @@ mod judge_state;
 mod lagging_ranks;
 mod late_rank_evidence;
 mod late_ranks;
+mod leaf_down;
 mod leaf_rail_ports;
 mod lingering_gpus;
 mod link_averages;

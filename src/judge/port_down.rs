@@ -11,6 +11,7 @@ use super::{
     EvidenceRow, JudgeState,
     compact_value::NodeTag,
     finding_lifecycle::DetectorOutcome,
+    leaf_down::{FoundDown, add_ports_or_leaves},
     pending_finding::{MAX_VICTIMS, format_count, format_time_of_day},
     port_trackers::{ACTIVE, LINK_UP, PortTracker, is_port_active},
 };
@@ -37,7 +38,8 @@ pub(super) fn detect_down_ports(
         .filter_map(|victim| victim.job.clone())
         .collect();
     let slots = PortSlotCounts::count_slots(judge, cluster);
-    for (_, node) in cluster.sorted_nodes() {
+    let mut down = Vec::new();
+    for (id, node) in cluster.sorted_nodes() {
         let siblings = OnceCell::new();
         let tag = NodeTag::of(&node.name);
         for row in node.device_rows(DeviceClass::Port) {
@@ -64,12 +66,14 @@ pub(super) fn detect_down_ports(
                     let down_port =
                         DownPort { judge, cluster, node, row: *row, entry, port, around };
                     if down_port.is_fault() {
-                        down_port.report_finding(&mut charged_jobs, outcome);
+                        let (finding, jobs) = down_port.to_finding(&mut charged_jobs);
+                        down.push(FoundDown { node: id, row: *row, finding, jobs });
                     }
                 }
             }
         }
     }
+    add_ports_or_leaves(judge, cluster, down, outcome);
 }
 
 /// Returns the finding of a port that is active whenever it is sampled, while its counter shows that it was not.
@@ -146,11 +150,11 @@ impl DownPort<'_> {
             && self.around.expects_active(limits.sharing_members)
     }
 
-    fn report_finding(
+    /// Returns the finding and the jobs on the node.
+    fn to_finding(
         &self,
         charged_jobs: &mut BTreeSet<SanitizedText>,
-        outcome: &mut DetectorOutcome,
-    ) {
+    ) -> (Finding, Vec<SanitizedText>) {
         let limits = &self.judge.limits;
         let jobs = jobs_on_node(self.cluster, self.node);
         let mut lost = 0;
@@ -179,8 +183,7 @@ impl DownPort<'_> {
             evidence: self.collect_evidence(),
             ..Finding::new(FindingKind::PortDown, self.decide_severity(&jobs), entity)
         };
-        outcome.jobs.insert(finding.id.clone(), jobs);
-        outcome.findings.push(finding.with_lost_gpus(lost as f64));
+        (finding.with_lost_gpus(lost as f64), jobs)
     }
 
     /// Returns the severity: critical if a job runs on the node. A port that was never seen active may not be used, even

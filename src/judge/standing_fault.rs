@@ -38,12 +38,16 @@ pub(super) fn harm_of(judge: &JudgeState, cluster: &Cluster, fault: &Finding) ->
         let is_information = fault.severity == Severity::Info;
         return if is_information { Harm::Unknown } else { Harm::Possible };
     }
-    let node = fault.entity.node.as_ref().and_then(|name| cluster.node_by_name(name));
-    let rows = node.map(|(_, node)| node.device_rows(DeviceClass::Gpu)).unwrap_or_default();
+    // A rack and a leaf have their nodes as victims.
+    let names = fault.victims.iter().filter_map(|victim| victim.node.as_ref());
+    let names = names.filter(|_| fault.entity.node.is_none()).chain(&fault.entity.node);
+    let nodes = names.filter_map(|name| cluster.node_by_name(name));
+    let rows: Vec<u32> =
+        nodes.flat_map(|(_, node)| node.device_rows(DeviceClass::Gpu).to_vec()).collect();
     let opened = fault.life.opened;
     let is_new = judge.first_step.is_none_or(|first| opened >= first);
     let mut harm = Harm::None;
-    for group in judge.job_groups.groups_on(rows) {
+    for group in judge.job_groups.groups_on(&rows) {
         let evidence = judge.gangs.of(group);
         if !evidence.is_learned() && (is_new || evidence.first_seen() > opened) {
             harm = Harm::Unknown;

@@ -19,6 +19,7 @@ mod io_wait_tests;
 mod job_stop_tests;
 mod lagging_rank_tests;
 mod late_rank_tests;
+mod leaf_down_tests;
 mod link_rate_tests;
 mod lone_resend_tests;
 mod loss_attribution_tests;

@@ -1,0 +1,294 @@
+//! A leaf switch that is down: one finding instead of one for each port below it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use gaunt_schema::{
+    DeviceClass, Entity, EntityKind, Finding, FindingKind, SanitizedText, Severity, UnixMs,
+    catalogue::port,
+};
+
+use super::{
+    JudgeState,
+    finding_lifecycle::DetectorOutcome,
+    pending_finding::{MAX_VICTIMS, format_count, format_most_nodes, format_time_of_day},
+    port_rail::{NodeRails, UNNAMED, render_rail},
+    port_trackers::is_port_active,
+};
+use gaunt_cluster::{Cluster, NodeId};
+
+/// The least ports, of two nodes at least, that are reported as one switch: two may go down together by chance.
+const LEAST_PORTS: usize = 3;
+
+/// Within so long after the first port of a switch the others go down too: links end at once, and pages are read at any time.
+const LAG: Duration = Duration::from_secs(2);
+
+/// Seconds within which the ports of several nodes go down that share a switch which no source names.
+const TOGETHER_SECONDS: f64 = 60.0;
+
+/// The most ports whose evidence the finding of a switch has, and the most nodes that it names.
+const MAX_EVIDENCE: usize = 8;
+const MOST_NAMED: usize = 12;
+
+/// A port that is down, with its finding and the jobs on its node.
+pub(super) struct FoundDown {
+    pub(super) node: NodeId,
+    pub(super) row: u32,
+    pub(super) finding: Finding,
+    pub(super) jobs: Vec<SanitizedText>,
+}
+
+/// The ports of one rail below one leaf: by name, if a source names it.
+type LeafRail = (Option<SanitizedText>, SanitizedText);
+
+/// What is known of the ports of a rail below a leaf of which some are down.
+#[derive(Debug, Default)]
+struct PortStates {
+    /// When the first went down.
+    since: UnixMs,
+    down: Vec<usize>,
+    /// Those that were active well after that.
+    active: usize,
+    /// Those that were not read since, or not often enough.
+    undecided: usize,
+}
+
+/// What becomes of the ports that are down.
+enum Verdict {
+    /// All of them are: the switch is.
+    Switch,
+    /// Others may be: it is not known yet.
+    Wait,
+    /// Each for itself.
+    Single,
+}
+
+/// Adds the findings of ports; those of a leaf none of whose ports are active are one. It stays one until half of its
+/// ports are active again.
+pub(super) fn add_ports_or_leaves(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    down: Vec<FoundDown>,
+    outcome: &mut DetectorOutcome,
+) {
+    if down.is_empty() {
+        return;
+    }
+    let (states, in_part) = observe_leaves(cluster, &down);
+    let mut of_leaf: BTreeMap<Option<&SanitizedText>, Vec<(&LeafRail, &PortStates, Verdict)>> =
+        BTreeMap::new();
+    for (key, states) in &states {
+        let verdict = states.decide(judge, cluster, key, &down);
+        of_leaf.entry(key.0.as_ref()).or_default().push((key, states, verdict));
+    }
+    let mut down: Vec<Option<FoundDown>> = down.into_iter().map(Some).collect();
+    for (leaf, rails) in of_leaf {
+        let dead = || rails.iter().filter(|(.., verdict)| matches!(verdict, Verdict::Switch));
+        let has_others = leaf.is_some_and(|leaf| in_part.contains(leaf));
+        let is_whole = leaf.is_none() || !has_others && dead().count() == rails.len();
+        let mut found = Vec::new();
+        for ((_, rail), states, verdict) in &rails {
+            let mut ports = states.down.iter().filter_map(|at| down[*at].take());
+            match verdict {
+                Verdict::Single => outcome.add_ports(ports),
+                Verdict::Wait => ports.by_ref().for_each(drop),
+                Verdict::Switch if is_whole => found.extend(ports),
+                Verdict::Switch => {
+                    let entity = leaf_entity(leaf, Some(rail));
+                    let members = states.members();
+                    outcome.add_leaf(judge, cluster, entity, ports.collect(), members);
+                }
+            }
+        }
+        if !found.is_empty() {
+            let rail = dead().map(|((_, rail), ..)| rail).next().filter(|_| dead().count() == 1);
+            let members = dead().map(|(_, states, _)| states.members()).sum();
+            outcome.add_leaf(judge, cluster, leaf_entity(leaf, rail), found, members);
+        }
+    }
+    outcome.add_ports(down.into_iter().flatten());
+}
+
+fn leaf_entity(leaf: Option<&SanitizedText>, rail: Option<&SanitizedText>) -> Entity {
+    let leaf = leaf.cloned().unwrap_or_else(|| SanitizedText::new(UNNAMED));
+    Entity { leaf: Some(leaf), rail: rail.cloned(), ..Entity::new(EntityKind::Leaf) }
+}
+
+/// Returns the rails below leaves of which a port is down, with the states of all their ports, and the leaves that have
+/// other rails.
+fn observe_leaves(
+    cluster: &Cluster,
+    down: &[FoundDown],
+) -> (BTreeMap<LeafRail, PortStates>, BTreeSet<SanitizedText>) {
+    let mut states: BTreeMap<LeafRail, PortStates> = BTreeMap::new();
+    for (at, port) in down.iter().enumerate() {
+        let Some(node) = cluster.node_by_id(port.node) else { continue };
+        let Some(rail) = NodeRails::of(node).rail_of(cluster, port.row) else { continue };
+        let leaf = leaf_of(cluster, port.node, port.row).cloned();
+        let state = states.entry((leaf, rail)).or_default();
+        let since = port.finding.since;
+        state.since = if state.down.is_empty() { since } else { state.since.min(since) };
+        state.down.push(at);
+    }
+    let leaves: BTreeSet<SanitizedText> =
+        states.keys().filter_map(|(leaf, _)| leaf.clone()).collect();
+    let mut in_part = BTreeSet::new();
+    if leaves.is_empty() {
+        return (states, in_part);
+    }
+    let is_down: BTreeSet<u32> = down.iter().map(|port| port.row).collect();
+    for (id, node) in cluster.sorted_nodes() {
+        let rails = NodeRails::of(node);
+        for row in node.device_rows(DeviceClass::Port) {
+            let leaf = leaf_of(cluster, id, *row).filter(|leaf| leaves.contains(*leaf));
+            let Some(leaf) = leaf.filter(|_| !is_down.contains(row)) else { continue };
+            let Some(is_active) = is_port_active(cluster, *row) else { continue };
+            let Some(rail) = rails.rail_of(cluster, *row) else { continue };
+            let Some(state) = states.get_mut(&(Some(leaf.clone()), rail)) else {
+                if is_active {
+                    in_part.insert(leaf.clone());
+                }
+                continue;
+            };
+            let read = cluster.last_value_at(port::STATE, *row);
+            if is_active && read.is_some_and(|read| read.duration_since(state.since) > LAG) {
+                state.active += 1;
+            } else {
+                state.undecided += 1;
+            }
+        }
+    }
+    (states, in_part)
+}
+
+/// Returns the leaf of a port, or that of its node.
+fn leaf_of(cluster: &Cluster, node: NodeId, row: u32) -> Option<&SanitizedText> {
+    let topology = cluster.topology();
+    let of_port = topology.port_topology(row).and_then(|wiring| wiring.leaf.as_ref());
+    let of_node = || topology.node_topology(node).and_then(|node| node.leaf.as_ref());
+    of_port.or_else(of_node).map(|fact| &fact.value)
+}
+
+impl PortStates {
+    fn members(&self) -> usize {
+        self.down.len() + self.active + self.undecided
+    }
+
+    fn decide(
+        &self,
+        judge: &JudgeState,
+        cluster: &Cluster,
+        (leaf, rail): &LeafRail,
+        down: &[FoundDown],
+    ) -> Verdict {
+        let nodes: BTreeSet<NodeId> = self.down.iter().map(|at| down[*at].node).collect();
+        let are_many = self.down.len() >= LEAST_PORTS && nodes.len() > 1;
+        if leaf.is_none() {
+            let times = || self.down.iter().map(|at| down[*at].finding.since);
+            let last = times().max().unwrap_or(self.since);
+            let is_together = last.duration_since(self.since).as_secs_f64() <= TOGETHER_SECONDS;
+            let are_many = are_many && nodes.len() >= LEAST_PORTS;
+            return if are_many && is_together { Verdict::Switch } else { Verdict::Single };
+        }
+        let is_open = [Some(rail), None].into_iter().any(|rail| {
+            let id = Finding::build_id(FindingKind::PortDown, &leaf_entity(leaf.as_ref(), rail));
+            judge.tracker.open_one(&id).is_some()
+        });
+        let are_most = self.down.len() * 2 > self.members();
+        if is_open {
+            // Those that come back last are no faults of their own: they wait until the finding has closed.
+            return if are_most { Verdict::Switch } else { Verdict::Wait };
+        }
+        let samples = f64::from(judge.limits.port_samples) + 0.5;
+        let passed = cluster.now().duration_since(self.since).as_secs_f64();
+        let waits = passed < samples * cluster.scrape_period().as_secs_f64();
+        match (self.active, self.undecided) {
+            (0, 1..) if waits && self.members() >= LEAST_PORTS => Verdict::Wait,
+            (0, _) if are_many && are_most => Verdict::Switch,
+            _ => Verdict::Single,
+        }
+    }
+}
+
+impl DetectorOutcome {
+    /// Adds the findings of ports as they are.
+    fn add_ports(&mut self, ports: impl Iterator<Item = FoundDown>) {
+        for port in ports {
+            self.jobs.insert(port.finding.id.clone(), port.jobs);
+            self.findings.push(port.finding);
+        }
+    }
+
+    /// Adds one finding about a leaf below which these ports are down.
+    fn add_leaf(
+        &mut self,
+        judge: &JudgeState,
+        cluster: &Cluster,
+        entity: Entity,
+        ports: Vec<FoundDown>,
+        members: usize,
+    ) {
+        let finding = leaf_finding(cluster, entity, &ports, members);
+        for port in &ports {
+            let reason = format!("explained by {}", finding.id);
+            self.supersede_open(&judge.tracker, &port.finding.id, &reason);
+        }
+        let jobs: BTreeSet<SanitizedText> = ports.into_iter().flat_map(|port| port.jobs).collect();
+        self.jobs.insert(finding.id.clone(), jobs.into_iter().collect());
+        self.findings.push(finding);
+    }
+}
+
+fn leaf_finding(cluster: &Cluster, entity: Entity, ports: &[FoundDown], members: usize) -> Finding {
+    let of = || ports.iter().map(|port| &port.finding);
+    let since = of().map(|port| port.since).min().unwrap_or_default();
+    let nodes: BTreeSet<NodeId> = ports.iter().map(|port| port.node).collect();
+    let names = format_most_nodes(cluster, &nodes, MOST_NAMED);
+    let mut victims: Vec<Entity> = Vec::new();
+    let own = nodes.iter().filter_map(|id| cluster.node_by_id(*id));
+    let own = own.map(|node| Entity::new_node(&node.name));
+    for victim in of().flat_map(|port| port.victims.iter().cloned()).chain(own) {
+        if victims.len() < MAX_VICTIMS && !victims.contains(&victim) {
+            victims.push(victim);
+        }
+    }
+    let on_rail = entity.rail.as_ref().map(|rail| format!(" on {}", render_rail(rail)));
+    let on_rail = on_rail.unwrap_or_default();
+    let since_then = format_time_of_day(since);
+    let leaf = entity.leaf.clone().unwrap_or_default();
+    let (summary, next) = if leaf.as_str() == UNNAMED {
+        (
+            format!(
+                "{}{on_rail} went down together at {since_then}, those of {names}: they share a leaf switch (no topology configured).",
+                format_count(ports.len(), "port"),
+            ),
+            "Check the switch that these ports connect to; add a topology file under [topology]."
+                .to_owned(),
+        )
+    } else {
+        let count = match ports.len() {
+            all if all == members && all > 1 => format!("All {all} ports"),
+            some => format!("{some} of {members} ports"),
+        };
+        (
+            format!("{count} below {leaf}{on_rail} are down since {since_then}, those of {names}."),
+            format!("Check the power of {leaf}, its log, and its links."),
+        )
+    };
+    Finding {
+        since,
+        confidence: of().map(|port| port.confidence).fold(0.0, f64::max),
+        victims,
+        summary,
+        next,
+        evidence: of().take(MAX_EVIDENCE).flat_map(|port| port.evidence.clone()).collect(),
+        ..Finding::new(
+            FindingKind::PortDown,
+            of().map(|port| port.severity).max().unwrap_or(Severity::Warning),
+            entity,
+        )
+    }
+    .with_lost_gpus(of().map(|port| port.lost_gpus).sum())
+}
