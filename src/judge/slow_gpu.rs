@@ -352,8 +352,11 @@ impl<'a> SlowGpu<'a> {
             if is_throttled { FindingKind::Throttled } else { FindingKind::ComputeStraggler };
         let kinds =
             usize::from(is_throttled) + usize::from(self.is_below) + usize::from(slowed.is_some());
-        // No comparison with others or a past can be wrong about it.
-        let kinds = kinds + usize::from(self.held_down.is_some());
+        // No comparison with others or a past can be wrong about it. Where jobs are named and none uses it, nobody loses
+        // anything.
+        let is_used =
+            cluster.gpus_by_job().is_empty() || self.group.is_some_and(|group| group.job.is_some());
+        let kinds = kinds + usize::from(self.held_down.is_some() && is_used);
         // A small decline is a warning, and does not page. So is a clock that may be as low by design.
         let is_certain = self.declined.is_none()
             && self.awaited.is_none()
