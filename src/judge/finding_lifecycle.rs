@@ -376,14 +376,14 @@ impl FindingTracker {
         let samples = if candidate.hold > 0.0 { interval_s } else { 0.0 };
         let hold = candidate.hold.max(samples);
         // One that has stood for long without other evidence rises only if that outlasts a pause of the job: a checkpoint
-        // lowers its pace as well.
+        // lowers its pace as well. Before that another sample suffices: what its evidence adds up has lasted already.
         let known = self.known.get(&candidate.finding.id).filter(|tracked| tracked.is_open());
         let stands_below = known.is_some_and(|tracked| {
             let finding = &tracked.record.finding;
             let open_s = now.duration_since(finding.life.opened).as_secs_f64();
             finding.severity < candidate.finding.severity && open_s >= limits.pause_settle_seconds
         });
-        let rise_hold = if stands_below { hold.max(limits.pause_settle_seconds) } else { hold };
+        let rise_hold = if stands_below { hold.max(limits.pause_settle_seconds) } else { samples };
         pending.observe_severity(now, candidate.finding.severity, rise_hold);
         pending.observe_members(now, &candidate.members, candidate.interval.to_duration());
         // The first samples after a restart are no averages yet.
