@@ -54,9 +54,10 @@ pub(crate) use self::{
 };
 
 /// The tables of all exporters that have one.
-static TABLES: [dialect_table::DialectTable; 16] = [
+static TABLES: [dialect_table::DialectTable; 17] = [
     all_smi::TABLE,
     amd_exporter::TABLE,
+    amd_exporter::PREFIXED_TABLE,
     amd_smi_exporter::TABLE,
     gaudi_exporter::TABLE,
     infiniband_exporter::TABLE,

@@ -191,6 +191,20 @@ fn amd_device_metrics_page_of_partitions() {
     assert_eq!(generation, Some(AbsenceReason::Error.into()), "no generation has this speed");
 }
 
+/// The sample configuration of the exporter gives all its names a prefix, and a GPU without partitions may have the number NA.
+#[test]
+fn amd_device_metrics_page_with_prefix() {
+    let bare = include_str!("../../../../tests/fixtures/scrapes/amd_device_metrics_1_5.prom");
+    let lines = bare.lines().filter(|line| !line.starts_with('#'));
+    let prefixed: String = lines.map(|line| format!("amd_{line}\n")).collect();
+    let expected = decode_clean(bare);
+    let page = decode_clean(&prefixed);
+    assert_eq!((page.dialect, page.report), (Dialect::Amd, expected.report));
+    let alone =
+        decode_clean("gpu_package_power{gpu_id=\"0\",gpu_partition_id=\"NA\"} 140\n").report;
+    assert_values(&alone, &Device::new_gpu(0), &[(gpu::POWER, 140.0)]);
+}
+
 /// Bytes, not words: 4,086,720 of them in 14,190 management packets of 288 bytes.
 #[test]
 fn ufm_telemetry_page() {
