@@ -15,6 +15,7 @@ mod dcgm_new_names;
 #[cfg(test)]
 mod dcgm_page_tests;
 mod dcgm_ratio_unit;
+mod dcgm_shared_values;
 #[cfg(test)]
 mod dcgm_sharing_tests;
 mod dcgm_values;

@@ -8,6 +8,7 @@ use super::{
     dcgm_instances::{self, INSTANCE, InstanceField, PROFILE},
     dcgm_new_names::{DcgmField, FieldUnit},
     dcgm_ratio_unit::{NEW_DRIVER_LABEL, RatioEvidence},
+    dcgm_shared_values::SharedValues,
     decode_plan::{BlankValues, DecodeOp, ValueRule},
     gpu_holders::{self, GpuHolder, MAX_HOLDERS},
     report_builder::{ReportBuilder, has_info},
@@ -63,7 +64,17 @@ const UUID: &str = "UUID";
 const MODEL: &str = "modelName";
 
 /// The labels that tell one holder of a GPU from another.
-const HOLDER_LABELS: [&str; 5] = ["pod", "namespace", "container", "hpc_job", "pod_name"];
+const HOLDER_LABELS: [&str; 9] = [
+    "pod",
+    "namespace",
+    "container",
+    "hpc_job",
+    "pod_name",
+    "exported_pod",
+    "exported_namespace",
+    "job_id",
+    "slurm_job_id",
+];
 
 /// The separator of product name and profile in the name of an instance, as in the driver's own.
 const BEFORE_PROFILE: &str = " MIG ";
@@ -88,14 +99,17 @@ pub(super) struct DcgmDecoder<'a> {
     identified: HashMap<u32, Option<&'a str>, RandomState>,
     /// The MIG instances, in the order of the page.
     instances: Vec<DcgmInstance>,
-    /// The fields of instances that are decoded: pods that share an instance repeat them.
-    instance_fields: HashSet<(u32, MetricId), RandomState>,
+    /// The values that are those of a pod so far: pods that share a device repeat its values, or have their own.
+    shared: SharedValues,
     /// The samples of GPUs that come from their instances, as sums or repeated by each.
     from_instances: HashSet<u32, RandomState>,
     /// Who holds the GPUs and instances, in the order of the page.
     holders: Vec<(u32, Vec<GpuHolder>)>,
-    /// The device and the labels of the last holder: adjacent series mostly have the same.
-    last_holder: Option<(u32, [Option<&'a str>; HOLDER_LABELS.len()])>,
+    /// The device and the labels of the last series that has any, and whether they name a holder: adjacent series mostly have
+    /// the same.
+    last_holder: Option<(u32, [Option<&'a str>; HOLDER_LABELS.len()], bool)>,
+    /// The node's name on the first series that has one, as it is written there.
+    host: Option<&'a str>,
     /// The name under which the clock-event mask came first; its other name repeats the same value.
     mask: Option<&'a str>,
     /// The GPUs that have a line for their last XID, with their numbers in the plan.
@@ -140,6 +154,7 @@ impl<'a> DcgmDecoder<'a> {
         builder: &mut ReportBuilder<'a>,
         sample: &TextSample<'_, 'a>,
     ) -> Result<DecodeOp, Reason> {
+        self.check_host(sample)?;
         if XID.contains(&sample.name) {
             return self.decode_xid(builder, sample);
         }
@@ -184,6 +199,7 @@ impl<'a> DcgmDecoder<'a> {
         if sample.find_label(LINK).is_some() {
             return Ok(DecodeOp::Ignore);
         }
+        self.check_host(sample)?;
         let gpu = builder.device_of_sample(DeviceClass::Gpu, sample).ok_or(Reason::NoDevice)?;
         self.identify_gpu(&mut builder.report, gpu, sample);
         let instance = sample.find_label(INSTANCE);
@@ -192,24 +208,20 @@ impl<'a> DcgmDecoder<'a> {
             return Ok(DecodeOp::Ignore);
         }
         let Some(instance) = instance else {
-            self.add_holder(gpu, sample);
-            return self.plan_gpu_field(builder, gpu, sample, (metric, rule));
+            let has_holder = self.add_holder(gpu, sample);
+            return self.plan_gpu_field(builder, gpu, sample, (metric, rule), has_holder);
         };
         let key = [
             builder.report.devices[gpu as usize].key[0].clone(),
             instance.unescaped_value().as_ref().into(),
         ];
         let part = builder.ensure_device(Device { class: DeviceClass::Mig, key: key.into() });
-        self.add_holder(part, sample);
+        let has_holder = self.add_holder(part, sample);
         self.identify_instance(builder, (gpu, part), sample);
         let InstanceField::OfInstance(own_metric, contribution) = InstanceField::of(metric) else {
-            if builder.has_sample(gpu, metric) {
-                return Ok(DecodeOp::Ignore);
-            }
-            self.from_instances.insert(builder.report.samples.len() as u32);
-            return builder.plan_reading(gpu, metric, rule);
+            return self.plan_repeated_field(builder, gpu, (metric, rule), has_holder);
         };
-        if !self.instance_fields.insert((part, metric)) {
+        if !self.shared.is_instance_value(builder, (part, metric), has_holder) {
             return Ok(DecodeOp::Ignore);
         }
         let label = |name| sample.find_label(name).map(SeriesLabel::unescaped_value);
@@ -219,8 +231,37 @@ impl<'a> DcgmDecoder<'a> {
         );
         let summand = contribution.summand_rule(rule, share);
         let sum = summand.and_then(|rule| Some((self.ensure_sum(builder, gpu, metric)?, rule)));
-        let own_metric = own_metric.filter(|metric| !builder.has_sample(part, *metric));
+        if has_holder {
+            let digits = sample.digits.as_bytes();
+            let added = sum.map(|(index, rule)| (index, rule.apply_rule(sample.value, digits)));
+            self.shared.add_holder_line(builder, (part, metric), added);
+        }
         builder.plan_part_field(own_metric.map(|metric| (part, metric, rule)), sum)
+    }
+
+    /// Plans a value of a whole GPU that each of its instances repeats.
+    fn plan_repeated_field(
+        &mut self,
+        builder: &mut ReportBuilder<'a>,
+        gpu: u32,
+        (metric, rule): (MetricId, ValueRule),
+        has_holder: bool,
+    ) -> Result<DecodeOp, Reason> {
+        if let Some(index) = builder.find_sample(gpu, metric) {
+            let replaces = self.from_instances.contains(&index)
+                && self.shared.replaces_sample(index, has_holder);
+            return Ok(if replaces {
+                builder.plan_overwrite(index, rule)
+            } else {
+                DecodeOp::Ignore
+            });
+        }
+        let index = builder.report.samples.len() as u32;
+        self.from_instances.insert(index);
+        if has_holder {
+            self.shared.add_holder_sample(index);
+        }
+        builder.plan_reading(gpu, metric, rule)
     }
 
     /// The sum of a GPU over its instances, unless the GPU has a value of its own.
@@ -238,17 +279,33 @@ impl<'a> DcgmDecoder<'a> {
         Some(index)
     }
 
-    /// Plans a value of a whole GPU. Pods that share it repeat it: the first is that of the GPU.
+    /// Plans a value of a whole GPU. Pods that share it repeat it, or have values of their own: that without a pod is the
+    /// GPU's, else the first one.
     fn plan_gpu_field(
         &mut self,
         builder: &mut ReportBuilder<'a>,
         gpu: u32,
         sample: &TextSample<'_, 'a>,
         (metric, rule): (MetricId, ValueRule),
+        has_holder: bool,
     ) -> Result<DecodeOp, Reason> {
         match builder.find_sample(gpu, metric) {
-            None => builder.plan_reading(gpu, metric, rule),
+            None => {
+                if has_holder {
+                    self.shared.add_holder_sample(builder.report.samples.len() as u32);
+                }
+                builder.plan_reading(gpu, metric, rule)
+            }
             Some(index) if self.from_instances.remove(&index) => {
+                if has_holder {
+                    self.shared.add_holder_sample(index);
+                }
+                Ok(builder.plan_overwrite(index, rule))
+            }
+            Some(index)
+                if self.is_same_gpu(gpu, sample)
+                    && self.shared.replaces_sample(index, has_holder) =>
+            {
                 Ok(builder.plan_overwrite(index, rule))
             }
             Some(_) if self.is_same_gpu(gpu, sample) => Ok(DecodeOp::Ignore),
@@ -400,14 +457,30 @@ impl<'a> DcgmDecoder<'a> {
         }
     }
 
-    /// Records who holds a GPU or an instance, if the labels of a series name a holder.
-    fn add_holder(&mut self, device: u32, sample: &TextSample<'_, 'a>) {
-        let labels = HOLDER_LABELS.map(|name| sample.find_label(name).map(|label| label.raw));
-        if self.last_holder == Some((device, labels)) {
-            return;
+    /// Rejects a series of another node than that of the series before: a page of several nodes, such as one of a federation,
+    /// has several GPUs of one number.
+    fn check_host(&mut self, sample: &TextSample<'_, 'a>) -> Result<(), Reason> {
+        let host = NODE.iter().find_map(|label| sample.find_label(label));
+        match host {
+            Some(host) if *self.host.get_or_insert(host.raw) != host.raw => Err(Reason::OtherNode),
+            _ => Ok(()),
         }
-        self.last_holder = Some((device, labels));
-        let Some(holder) = GpuHolder::of_sample(sample) else { return };
+    }
+
+    /// Records who holds a GPU or an instance, if the labels of a series name a holder, and returns whether they do.
+    fn add_holder(&mut self, device: u32, sample: &TextSample<'_, 'a>) -> bool {
+        let labels = HOLDER_LABELS.map(|name| sample.find_label(name).map(|label| label.raw));
+        if labels.iter().all(Option::is_none) {
+            return false;
+        }
+        if let Some((last, last_labels, has_holder)) = self.last_holder
+            && (last, last_labels) == (device, labels)
+        {
+            return has_holder;
+        }
+        let holder = GpuHolder::of_sample(sample);
+        self.last_holder = Some((device, labels, holder.is_some()));
+        let Some(holder) = holder else { return false };
         // Series of one device are mostly adjacent.
         let known = self.holders.iter().rposition(|(other, _)| *other == device);
         let index = known.unwrap_or_else(|| {
@@ -418,6 +491,7 @@ impl<'a> DcgmDecoder<'a> {
         if holders.len() < MAX_HOLDERS && !holders.contains(&holder) {
             holders.push(holder);
         }
+        true
     }
 
     /// Adds who the instances are, and who holds the GPUs and instances, after all series.

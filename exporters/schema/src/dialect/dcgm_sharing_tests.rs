@@ -4,7 +4,7 @@ use super::exporter_page_tests::{assert_info, assert_values, decode_clean};
 use crate::{
     AbsenceReason, Device, DeviceClass, MetricId, Report,
     catalogue::{gpu, gpu_health as health, gpu_parts as parts},
-    text::{PageLimits, decode_page},
+    text::{PageLimits, TemplateCache, TemplateState, decode_page},
 };
 
 const MIG: &str = include_str!("../../../../tests/fixtures/scrapes/dcgm_mig.prom");
@@ -157,4 +157,80 @@ fn dcgm_gpus_of_two_machines_with_one_number_are_rejected() {
         &PageLimits::default(),
     );
     assert_eq!(page.unwrap().rejected.by_reason, [("same_device".into(), 1)]);
+}
+
+#[test]
+fn dcgm_value_of_the_device_counts_wherever_those_of_its_pods_are() {
+    // A Prometheus gives series back in the order of their labels: `container` comes before `device`.
+    let lines = |first: &str, part: &str, value: [u32; 3]| {
+        let [whole, chat, eval] = value;
+        [
+            format!(
+                "{first}UUID=\"GPU-a\",container=\"c\",gpu=\"0\",pod=\"chat-0\"{part}}} {chat}\n"
+            ),
+            format!(
+                "{first}UUID=\"GPU-a\",container=\"c\",gpu=\"0\",pod=\"eval-1\"{part}}} {eval}\n"
+            ),
+            format!("{first}UUID=\"GPU-a\",gpu=\"0\"{part}}} {whole}\n"),
+        ]
+    };
+    let instance = ",GPU_I_ID=\"1\",GPU_I_PROFILE=\"3g.40gb\"";
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1]] {
+        let pick = |lines: [String; 3]| order.map(|index| lines[index].clone()).concat();
+        let whole = pick(lines("DCGM_FI_DEV_GPU_UTIL{", "", [90, 60, 30]))
+            + &pick(lines("DCGM_FI_DEV_FB_USED{", "", [4_096, 3_072, 512]));
+        let device = Device::new_gpu(0);
+        let expected = [(gpu::UTILIZATION, 0.9), (gpu::MEMORY_USED, 4_096.0 * MIB)];
+        assert_values(&decode_clean(&whole).report, &device, &expected);
+
+        let parts = pick(lines("DCGM_FI_DEV_FB_USED{", instance, [4_096, 3_072, 512]))
+            + &pick(lines("DCGM_FI_DEV_GPU_UTIL{", instance, [80, 0, 0]))
+            + "DCGM_FI_DEV_FB_USED{gpu=\"0\",GPU_I_ID=\"2\",GPU_I_PROFILE=\"3g.40gb\"} 8\n";
+        let report = decode_clean(&parts).report;
+        let sums = [(gpu::MEMORY_USED, 4_104.0 * MIB), (gpu::UTILIZATION, 0.8)];
+        assert_values(&report, &device, &sums);
+        let own = [(parts::MIG_MEMORY_USED, 4_096.0 * MIB)];
+        assert_values(&report, &mig_instance(0, 1), &own);
+
+        let ratio = pick(lines("DCGM_FI_DEV_GPU_UTIL_RATIO{", "", [90, 60, 30]));
+        let values = [(gpu::UTILIZATION, 0.9)];
+        assert_values(&decode_clean(&ratio).report, &device, &values);
+
+        // The plan of a page does the same with the values of the next one.
+        let cache = TemplateCache::default();
+        let mut state = TemplateState::default();
+        for page in [&parts, &parts.replace("4096", "2048")] {
+            let bytes = page.as_bytes();
+            let replayed = cache.decode_page(&mut state, bytes, &PageLimits::default()).unwrap();
+            assert_eq!(replayed.report, decode_clean(page).report);
+        }
+    }
+}
+
+#[test]
+fn dcgm_page_of_several_nodes_is_read_as_that_of_the_first() {
+    let line = |node: &str, gpu: u32, rest: &str| {
+        format!(
+            "DCGM_FI_DEV_GPU_UTIL{{Hostname=\"{node}\",UUID=\"GPU-{node}{gpu}\",gpu=\"{gpu}\"{rest}\n"
+        )
+    };
+    let page = line("a", 0, "} 97") + &line("b", 0, "} 0") + &line("b", 1, "} 55");
+    let page = decode_page(page.as_bytes(), &PageLimits::default()).unwrap();
+    assert_eq!(page.rejected.by_reason, [("other_node".into(), 2)]);
+    assert_eq!(page.report.node.as_deref(), Some("a"));
+    assert_values(&page.report, &Device::new_gpu(0), &[(gpu::UTILIZATION, 0.97)]);
+    assert!(!page.report.devices.contains(&Device::new_gpu(1)));
+}
+
+#[test]
+fn dcgm_pod_of_the_exporter_holds_no_gpu() {
+    // A Prometheus adds the labels of its target, and keeps the page's own as `exported_`.
+    let added = "namespace=\"gpu-operator\",pod=\"nvidia-dcgm-exporter-x8x9z\"";
+    let page = format!(
+        "DCGM_FI_DEV_GPU_UTIL{{gpu=\"0\",exported_namespace=\"ml\",exported_pod=\"llama-0\",{added}}} 97\n\
+         DCGM_FI_DEV_GPU_UTIL{{gpu=\"1\",{added}}} 0\n"
+    );
+    let report = decode_clean(&page).report;
+    assert_eq!(job_labels(&report, 0), "job=ml/llama name=llama-0 namespace=ml pod=llama-0");
+    assert_eq!(job_labels(&report, 1), "");
 }

@@ -1,6 +1,9 @@
 //! The decode plan: what to do with each value of a page, compiled once from names and labels and replayed on pages
 //! with the same template.
 
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
 use super::dcgm_values;
 use crate::{
     AbsenceReason, Device, DeviceClass, MetricId, MetricSample, Reading, SanitizedText, UnixMs,
@@ -238,8 +241,14 @@ impl DecodePlan {
         for rule in self.rules.iter_mut().filter(|rule| rule.has_page_unit) {
             *rule = ValueRule { scale, has_page_unit: false, requires_whole: is_percent, ..*rule };
         }
+        // A later line may have replaced the value of an earlier one: the sample has it once.
+        let mut rule_of_sample = HashMap::<u32, u16, FixedState>::default();
         for op in &self.ops {
-            let DecodeOp::Read { index, rule } = *op else { continue };
+            if let DecodeOp::Read { index, rule } = *op {
+                rule_of_sample.insert(index, rule);
+            }
+        }
+        for (index, rule) in rule_of_sample {
             let reading = &mut samples[index as usize].reading;
             if let (true, Reading::Value(value)) = (rules[usize::from(rule)], *reading) {
                 *reading = Reading::of(scale.to_catalogue_unit(value));

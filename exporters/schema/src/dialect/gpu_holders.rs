@@ -9,6 +9,16 @@ pub(super) const MAX_HOLDERS: usize = 64;
 /// The most holders that a text names.
 const MAX_NAMED: usize = 8;
 
+/// The labels of a pod, under their names of now and before.
+const POD_LABELS: [&str; 3] =
+    ["pod|pod_name", "namespace|pod_namespace", "container|container_name"];
+
+/// The same, as a Prometheus renames them whose targets have these labels too.
+const RENAMED_LABELS: [&str; 3] = ["exported_pod", "exported_namespace", "exported_container"];
+
+/// Parts of the names of the pods of exporters, which hold no GPU: a server names them on each series, used GPU or not.
+const EXPORTERS: [&str; 2] = ["dcgm-exporter", "metrics-exporter"];
+
 /// The labels of a GPU's job.
 pub(super) type JobLabels = Vec<(&'static str, String)>;
 
@@ -27,9 +37,11 @@ impl GpuHolder {
         if let Some(job) = label_text(sample, "hpc_job|job_id|slurm_job_id") {
             return Some(Self { job: job.into_owned(), pod: Vec::new() });
         }
-        let pod = label_text(sample, "pod|pod_name")?;
-        let namespace = label_text(sample, "namespace|pod_namespace");
-        let container = label_text(sample, "container|container_name");
+        // A server that adds these labels for the exporter itself renames those of the page.
+        let is_renamed = sample.find_label("exported_pod").is_some();
+        let [pod, namespace, container] = if is_renamed { RENAMED_LABELS } else { POD_LABELS }
+            .map(|name| label_text(sample, name));
+        let pod = pod.filter(|pod| !EXPORTERS.iter().any(|exporter| pod.contains(exporter)))?;
         let owner = pod_owner(&pod);
         let job = match &namespace {
             Some(namespace) => format!("{namespace}/{owner}"),

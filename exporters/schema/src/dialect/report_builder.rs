@@ -140,12 +140,26 @@ impl<'a> ReportBuilder<'a> {
     ) -> Result<DecodeOp, Reason> {
         let own = match own {
             Some((part, metric, rule)) => {
-                Some((self.add_sample(part, metric, 0.0.into())?, self.plan.ensure_rule(rule)))
+                let index = match self.find_sample(part, metric) {
+                    Some(index) => index,
+                    None => self.add_sample(part, metric, 0.0.into())?,
+                };
+                Some((index, self.plan.ensure_rule(rule)))
             }
             None => None,
         };
         let sum = sum.map(|(index, rule)| (index, self.plan.ensure_rule(rule)));
         Ok(self.plan.add_part_field(PartField { own, sum }))
+    }
+
+    /// Takes a line out of the plan, and its summand out of the sum that it was added to.
+    pub(super) fn withdraw_line(&mut self, op: usize, sum: Option<(u32, Reading)>) {
+        self.plan.ops[op] = DecodeOp::Ignore;
+        let Some((index, Reading::Value(summand))) = sum else { return };
+        let reading = &mut self.report.samples[index as usize].reading;
+        if let Reading::Value(value) = *reading {
+            *reading = Reading::of(value - summand);
+        }
     }
 
     /// Adds a reading that depends on the presence of the line and not on any value.
