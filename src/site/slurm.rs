@@ -16,8 +16,8 @@ mod slurm_yaml;
 
 pub(super) use slurm_yaml::parse_yaml as read_yaml;
 
-/// Keys of the tree plugin for speed and level, which are ignored.
-const PASSED_OVER: [&str; 2] = ["level", "linkspeed"];
+/// Keys for speed, and for what `scontrol show topology` counts, which are ignored.
+const PASSED_OVER: [&str; 3] = ["linkspeed", "blockindex", "blocksize"];
 
 /// Parses `topology.conf`.
 pub(super) fn parse_topology(
@@ -49,16 +49,14 @@ fn join_lines(text: &str) -> Vec<(usize, String)> {
     let mut lines: Vec<(usize, String)> = Vec::new();
     let mut continued = false;
     for (number, line) in (1..).zip(text.lines()) {
-        let line = line.split('#').next().unwrap_or_default().trim();
+        let line = line.split('#').next().unwrap_or_default().trim_end();
         let (line, is_continued) = match line.strip_suffix('\\') {
             Some(line) => (line, true),
             None => (line, false),
         };
         match lines.last_mut().filter(|_| continued) {
-            Some((_, previous)) => {
-                previous.push(' ');
-                previous.push_str(line);
-            }
+            // A value may go on in the next line.
+            Some((_, previous)) => previous.push_str(line),
             None => lines.push((number, line.to_owned())),
         }
         continued = is_continued;
@@ -99,11 +97,19 @@ impl SlurmTopology {
         for key in PASSED_OVER {
             fields.remove(key);
         }
+        let level = fields.remove("level");
         // The sizes of aggregated blocks do not concern a single node.
         if fields.remove("blocksizes").is_some() {
             return reject_unknown_keys(line, &fields);
         }
-        let nodes = fields.remove("nodes").unwrap_or_default();
+        let mut nodes = fields.remove("nodes").unwrap_or_default();
+        // `scontrol show topology` repeats the nodes of leaves and blocks for all that is above them.
+        if fields.remove("aggregatedblock").is_some() {
+            return reject_unknown_keys(line, &fields);
+        }
+        if fields.contains_key("switches") && level.is_some() {
+            nodes.clear();
+        }
         let children = fields.remove("switches").unwrap_or_default();
         let (switch, block) = (fields.remove("switchname"), fields.remove("blockname"));
         reject_unknown_keys(line, &fields)?;

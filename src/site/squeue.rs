@@ -94,13 +94,15 @@ fn parse_allocations(
     let nodes = job.get("nodes").and_then(Value::as_str).unwrap_or_default();
     let nodes = expander.expand_list(nodes, 1)?;
     let details = job.get("gres_detail").and_then(Value::as_array);
-    let details: Vec<&str> = details.into_iter().flatten().filter_map(Value::as_str).collect();
+    // A node without such resources has null among those that have some.
+    let details: Vec<&str> =
+        details.into_iter().flatten().map(|detail| detail.as_str().unwrap_or_default()).collect();
     let whole = is_exclusive(job);
     let allocation = |(index, node): (usize, &SanitizedText)| JobAllocation {
         node: node.clone(),
         // There must be one entry per node, or the assignment is unknown.
         gpus: (details.len() == nodes.len())
-            .then(|| details.get(index).copied().map(parse_gpu_indices))
+            .then(|| details.get(index).copied().and_then(parse_gpu_indices))
             .flatten(),
         whole: whole && details.is_empty(),
     };
@@ -123,11 +125,17 @@ fn is_exclusive(job: &Value) -> bool {
     whole().or_else(exclusive).unwrap_or(false)
 }
 
-/// Indexes in `gpu:h100:4(IDX:0-1,4,7)`; other resources of the entry are ignored.
-fn parse_gpu_indices(detail: &str) -> Vec<u32> {
+/// Indexes in `gpu:h100:4(IDX:0-1,4,7)`; other resources of the entry are ignored. None where Slurm knows only how many there
+/// are, as in `gpu:h100(CNT:4)`.
+fn parse_gpu_indices(detail: &str) -> Option<Vec<u32>> {
     let mut indices = Vec::new();
     for part in detail.split("gpu:").skip(1) {
-        let Some((_, list)) = part.split_once("IDX:") else { continue };
+        let Some((_, list)) = part.split_once("IDX:") else {
+            if part.contains("(CNT:") {
+                return None;
+            }
+            continue;
+        };
         for range in list.split(')').next().unwrap_or_default().split(',') {
             let (from, to) = range.split_once('-').unwrap_or((range, range));
             let Ok(first) = from.parse::<u32>() else { continue };
@@ -135,7 +143,7 @@ fn parse_gpu_indices(detail: &str) -> Vec<u32> {
             indices.extend((first..=until).take_while(|index| *index < MAX_GPUS));
         }
     }
-    indices
+    Some(indices)
 }
 
 #[cfg(test)]

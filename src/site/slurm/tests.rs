@@ -61,6 +61,29 @@ fn node_below_two_leaves_has_no_leaf() {
 }
 
 #[test]
+fn output_of_scontrol_is_the_same_topology() {
+    let text = "\
+SwitchName=leaf-1 Level=0 LinkSpeed=1 Nodes=gpu[001-002]
+SwitchName=leaf-2 Level=0 LinkSpeed=1 Nodes=gpu[003-004,009]
+SwitchName=spine-1 Level=1 LinkSpeed=1 Nodes=gpu[001-004,009] Switches=leaf-[1-2]
+SwitchName=top Level=2 LinkSpeed=1 Nodes=gpu[001-004,009] Switches=spine-[1-2]
+";
+    let read = |text: &str| parse_topology(text, "topology.conf".into()).unwrap().0;
+    assert_eq!(read(text), read(TREE));
+    let text = "BlockName=b1 BlockIndex=0 Nodes=gpu[1-4] BlockSize=4\n\
+                BlockName=b2 BlockIndex=1 Nodes=gpu[5-8] BlockSize=4\n\
+                AggregatedBlock=b[1-2] BlockIndex=2 Nodes=gpu[1-8] BlockSize=8\n";
+    assert_eq!(leaf_and_domain(&read(text))[7], ("gpu8", None, Some("b2")));
+}
+
+#[test]
+fn value_goes_on_in_the_next_line() {
+    let text = "SwitchName=leaf-1 Nodes=\\\ngpu1,\\\ngpu2\n";
+    let (topology, _) = parse_topology(text, "topology.conf".into()).unwrap();
+    assert_eq!(topology.nodes.len(), 2);
+}
+
+#[test]
 fn ring_is_skipped_with_its_line() {
     let text = "SwitchName=leaf-1 Nodes=gpu[001-002]\n\nRingName=r1 \\\n  Nodes=gpu[003-008]\n";
     let (topology, skipped) = parse_topology(text, "topology.conf".into()).unwrap();

@@ -46,10 +46,21 @@ fn resources_that_do_not_match_the_nodes_are_not_assigned() {
 }
 
 #[test]
+fn node_without_gpus_and_gpus_without_numbers_leave_the_others_known() {
+    let text = NEWER.replace("\"gpu:h100:8(IDX:0-7)\"", "null");
+    let list = parse_jobs(&text, "squeue.json".into()).unwrap();
+    let gpus: Vec<_> = list.jobs[0].holds.iter().map(|hold| hold.gpus.clone()).collect();
+    assert_eq!(gpus, [Some(vec![]), Some(vec![1, 3, 5])]);
+    let text = NEWER.replace("gpu:h100:8(IDX:0-7)", "gpu:h100(CNT:8)");
+    let list = parse_jobs(&text, "squeue.json".into()).unwrap();
+    assert_eq!(list.jobs[0].holds[0].gpus, None, "eight of them, and nobody says which");
+}
+
+#[test]
 fn invalid_list_of_jobs_is_refused() {
     assert!(parse_jobs("{}", "s".into()).unwrap_err().what.contains("squeue --json"));
     assert_eq!(parse_jobs("{\n,", "s".into()).unwrap_err().line, 2);
-    assert_eq!(parse_gpu_indices("gpu:1(IDX:0-4000000000),x"), (0..64).collect::<Vec<_>>());
+    assert_eq!(parse_gpu_indices("gpu:1(IDX:0-4000000000),x"), Some((0..64).collect()));
 }
 
 /// What squeue printed for the jobs of two users, with two and one of the four GPUs of their node.
