@@ -10,6 +10,7 @@ mod amd_smi_exporter;
 mod captured_pages;
 mod custom_handler;
 mod dcgm_exporter;
+mod dcgm_holders;
 mod dcgm_instances;
 mod dcgm_new_names;
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::exporter_page_tests::{assert_info, assert_values, decode_clean};
 use crate::{
     AbsenceReason, Device, Dialect, Report, ScrapedPage,
     catalogue::{gpu, gpu_health as health, host, switch_port as switch},
+    text::{PageLimits, decode_page},
 };
 
 macro_rules! page {
@@ -203,6 +204,18 @@ fn amd_device_metrics_page_with_prefix() {
     let alone =
         decode_clean("gpu_package_power{gpu_id=\"0\",gpu_partition_id=\"NA\"} 140\n").report;
     assert_values(&alone, &Device::new_gpu(0), &[(gpu::POWER, 140.0)]);
+}
+
+#[test]
+fn amd_page_of_several_nodes_is_read_as_that_of_the_first() {
+    let line = |node: &str, gpu: u32, value: u32| {
+        format!("gpu_gfx_activity{{gpu_id=\"{gpu}\",hostname=\"{node}\"}} {value}\n")
+    };
+    let page = line("a", 0, 97) + &line("b", 0, 1) + &line("b", 1, 55);
+    let page = decode_page(page.as_bytes(), &PageLimits::default()).unwrap();
+    assert_eq!(page.rejected.by_reason, [("other_node".into(), 2)]);
+    assert_values(&page.report, &Device::new_gpu(0), &[(gpu::UTILIZATION, 0.97)]);
+    assert!(!page.report.devices.contains(&Device::new_gpu(1)));
 }
 
 /// Bytes, not words: 4,086,720 of them in 14,190 management packets of 288 bytes.

@@ -5,12 +5,13 @@ use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
 use super::{
+    dcgm_holders::DeviceHolders,
     dcgm_instances::{self, INSTANCE, InstanceField, PROFILE},
     dcgm_new_names::{DcgmField, FieldUnit},
     dcgm_ratio_unit::{NEW_DRIVER_LABEL, RatioEvidence},
     dcgm_shared_values::SharedValues,
     decode_plan::{BlankValues, DecodeOp, ValueRule},
-    gpu_holders::{self, GpuHolder, MAX_HOLDERS},
+    gpu_holders::{self, MAX_HOLDERS},
     report_builder::{ReportBuilder, has_info},
 };
 use crate::{
@@ -63,19 +64,6 @@ const UUID: &str = "UUID";
 /// The label that holds a GPU's model.
 const MODEL: &str = "modelName";
 
-/// The labels that tell one holder of a GPU from another.
-const HOLDER_LABELS: [&str; 9] = [
-    "pod",
-    "namespace",
-    "container",
-    "hpc_job",
-    "pod_name",
-    "exported_pod",
-    "exported_namespace",
-    "job_id",
-    "slurm_job_id",
-];
-
 /// The separator of product name and profile in the name of an instance, as in the driver's own.
 const BEFORE_PROFILE: &str = " MIG ";
 
@@ -103,11 +91,8 @@ pub(super) struct DcgmDecoder<'a> {
     shared: SharedValues,
     /// The samples of GPUs that come from their instances, as sums or repeated by each.
     from_instances: HashSet<u32, RandomState>,
-    /// Who holds the GPUs and instances, in the order of the page.
-    holders: Vec<(u32, Vec<GpuHolder>)>,
-    /// The device and the labels of the last series that has any, and whether they name a holder: adjacent series mostly have
-    /// the same.
-    last_holder: Option<(u32, [Option<&'a str>; HOLDER_LABELS.len()], bool)>,
+    /// Who holds the GPUs and instances.
+    holders: DeviceHolders<'a>,
     /// The node's name on the first series that has one, as it is written there.
     host: Option<&'a str>,
     /// The name under which the clock-event mask came first; its other name repeats the same value.
@@ -208,7 +193,7 @@ impl<'a> DcgmDecoder<'a> {
             return Ok(DecodeOp::Ignore);
         }
         let Some(instance) = instance else {
-            let has_holder = self.add_holder(gpu, sample);
+            let has_holder = self.holders.add_holder(gpu, sample);
             return self.plan_gpu_field(builder, gpu, sample, (metric, rule), has_holder);
         };
         let key = [
@@ -216,7 +201,7 @@ impl<'a> DcgmDecoder<'a> {
             instance.unescaped_value().as_ref().into(),
         ];
         let part = builder.ensure_device(Device { class: DeviceClass::Mig, key: key.into() });
-        let has_holder = self.add_holder(part, sample);
+        let has_holder = self.holders.add_holder(part, sample);
         self.identify_instance(builder, (gpu, part), sample);
         let InstanceField::OfInstance(own_metric, contribution) = InstanceField::of(metric) else {
             return self.plan_repeated_field(builder, gpu, (metric, rule), has_holder);
@@ -467,39 +452,9 @@ impl<'a> DcgmDecoder<'a> {
         }
     }
 
-    /// Records who holds a GPU or an instance, if the labels of a series name a holder, and returns whether they do.
-    fn add_holder(&mut self, device: u32, sample: &TextSample<'_, 'a>) -> bool {
-        let labels = HOLDER_LABELS.map(|name| sample.find_label(name).map(|label| label.raw));
-        if labels.iter().all(Option::is_none) {
-            return false;
-        }
-        if let Some((last, last_labels, has_holder)) = self.last_holder
-            && (last, last_labels) == (device, labels)
-        {
-            return has_holder;
-        }
-        let holder = GpuHolder::of_sample(sample);
-        self.last_holder = Some((device, labels, holder.is_some()));
-        let Some(holder) = holder else { return false };
-        // Series of one device are mostly adjacent.
-        let known = self.holders.iter().rposition(|(other, _)| *other == device);
-        let index = known.unwrap_or_else(|| {
-            self.holders.push((device, Vec::new()));
-            self.holders.len() - 1
-        });
-        let holders = &mut self.holders[index].1;
-        if holders.len() < MAX_HOLDERS && !holders.contains(&holder) {
-            holders.push(holder);
-        }
-        true
-    }
-
     /// Adds who the instances are, and who holds the GPUs and instances, after all series.
     pub(super) fn add_infos(&mut self, report: &mut Report) {
-        let holders_of = |device: u32| {
-            let holders = self.holders.iter().find(|(other, _)| *other == device);
-            holders.map(|(_, holders)| holders.as_slice()).unwrap_or_default()
-        };
+        let holders_of = |device: u32| self.holders.of_device(device);
         for instance in &self.instances {
             let mut labels =
                 vec![("name", instance.name.as_str()), ("gpu_instance", &instance.number)];

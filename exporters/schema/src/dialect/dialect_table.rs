@@ -135,6 +135,8 @@ impl NameMapping {
 pub(super) struct DecodeContext {
     /// The node's name.
     pub(super) node: Option<SanitizedText>,
+    /// The label that holds the node's name, and its value on the first series that has it.
+    host: Option<(&'static str, Box<str>)>,
     /// Devices that are identified, as positions in the report.
     identified: hashbrown::HashSet<u32, foldhash::fast::RandomState>,
 }
@@ -167,6 +169,9 @@ impl DialectTable {
             return Ok(DecodeOp::Ignore);
         }
         let Some(class) = mapping.to.device_class() else { return Ok(DecodeOp::Ignore) };
+        if self.is_other_node(context, sample) {
+            return Err(Reason::OtherNode);
+        }
         let device = self.device_of_series(class, builder, sample).ok_or(Reason::NoDevice)?;
         self.identify_device(mapping.to, class, device, context, builder, sample);
         if let Some((metric, rule)) = self.reading_rule(mapping.to) {
@@ -205,6 +210,19 @@ impl DialectTable {
                 Ok(DecodeOp::Ignore)
             }
             _ => Ok(DecodeOp::Ignore),
+        }
+    }
+
+    /// Whether a series is of another node than the first one: a page of several nodes has several GPUs of one number.
+    fn is_other_node(&self, context: &mut DecodeContext, sample: &TextSample<'_, '_>) -> bool {
+        let name = self.node.iter().find_map(|label| Some((*label, sample.find_label(label)?)));
+        let Some((label, name)) = name else { return false };
+        match &context.host {
+            Some((other, host)) => *other == label && **host != *name.raw,
+            None => {
+                context.host = Some((label, name.raw.into()));
+                false
+            }
         }
     }
 

@@ -403,3 +403,24 @@ fn node_exporter_storage_and_cards() {
     );
     assert!(report.devices.iter().all(|device| device != &Device::new_mount("scratch-OST0000")));
 }
+
+#[test]
+fn page_of_several_targets_is_read_as_that_of_the_first() {
+    let page = |labels: [&str; 2]| {
+        let lines = labels.map(|labels| {
+            format!(
+                "node_memory_MemTotal_bytes{{{labels}}} 4096\n\
+                 node_cpu_seconds_total{{cpu=\"0\",mode=\"user\",{labels}}} 7\n"
+            )
+        });
+        decode_page(lines.concat().as_bytes(), &PageLimits::default()).unwrap()
+    };
+    let two = ["instance=\"a:9100\",job=\"node\"", "instance=\"b:9100\",job=\"node\""];
+    let federated = page(two);
+    assert_eq!(federated.rejected.by_reason, [("other_node".into(), 2)]);
+    let values = [(host::CPU_BUSY, 7.0), (host::MEMORY_TOTAL, 4096.0)];
+    assert_values(&federated.report, &Device::new_node(), &values);
+    // Two exporters of one host have two ports.
+    let one = page([two[0], "instance=\"a:9400\",job=\"other\""]);
+    assert!(one.rejected.by_reason.iter().all(|(reason, _)| **reason != *"other_node"));
+}

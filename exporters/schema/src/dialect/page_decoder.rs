@@ -26,6 +26,10 @@ use crate::{
 /// The beginning of the name of every field that dcgm-exporter reads from DCGM.
 const FIELD_PREFIX: &str = "DCGM_FI_";
 
+/// The labels that a Prometheus adds to the series of a target.
+const INSTANCE: &str = "instance";
+const JOB: &str = "job";
+
 /// The handler of a metric name.
 #[derive(Clone, Copy, Debug)]
 enum MetricHandler {
@@ -57,6 +61,8 @@ pub(crate) struct PageDecoder<'a> {
     side_values: SideValues,
     /// The label texts that describe devices.
     texts: TextInterner,
+    /// The host of the first series that a Prometheus took from a target, as it names the target.
+    scraped_host: Option<&'a str>,
     /// The last name and its handler: samples of one metric are mostly adjacent.
     last: (&'a str, MetricHandler),
     /// Decoded samples, by dialect.
@@ -125,6 +131,7 @@ impl Default for PageDecoder<'_> {
             context: DecodeContext::default(),
             side_values: SideValues::default(),
             texts: TextInterner::default(),
+            scraped_host: None,
             last: ("", MetricHandler::Unknown),
             counts: [0; Dialect::ALL.len()],
             fields: FieldNames::default(),
@@ -146,11 +153,16 @@ impl<'a> PageDecoder<'a> {
                 self.other_names.add_name(sample.name, false);
             }
         }
+        if matches!(self.last.1, MetricHandler::Unknown) {
+            self.builder.plan.ops.push(DecodeOp::Ignore);
+            return Ok(());
+        }
+        if self.is_other_target(sample) {
+            self.builder.plan.ops.push(DecodeOp::Refuse(Reason::OtherNode));
+            return Err(Reason::OtherNode);
+        }
         let (dialect, op) = match self.last.1 {
-            MetricHandler::Unknown => {
-                self.builder.plan.ops.push(DecodeOp::Ignore);
-                return Ok(());
-            }
+            MetricHandler::Unknown => return Ok(()),
             MetricHandler::Row(named) => (named.dialect, self.decode_row(named, sample)),
             MetricHandler::Mapped(table, mappings) => {
                 let Some(mapping) = mappings.iter().find(|one| one.matches_sample(sample)) else {
@@ -220,6 +232,23 @@ impl<'a> PageDecoder<'a> {
             xids,
             cpu_idle: self.side_values.cpu_idle,
         }
+    }
+
+    /// Whether a series is of a target at another host than the first one, as the labels show that a Prometheus adds to what it
+    /// scrapes: a page of a federation or of a collector has the series of several targets.
+    fn is_other_target(&mut self, sample: &TextSample<'_, 'a>) -> bool {
+        let Some(instance) = sample.find_label(INSTANCE) else { return false };
+        let is_key = match self.last.1 {
+            MetricHandler::Row(named) => {
+                named.first.catalogue_row().class.key_label_names().contains(&INSTANCE)
+            }
+            _ => false,
+        };
+        if is_key || sample.find_label(JOB).is_none() {
+            return false;
+        }
+        let host = instance.raw.rsplit_once(':').map_or(instance.raw, |(host, _)| host);
+        *self.scraped_host.get_or_insert(host) != host
     }
 
     /// Decides whether ratios that may be percentages are such.

@@ -68,7 +68,7 @@ reasons! {
     NoDevice = "no_device",
     /// A second series for one metric of one device, distinguished by labels that gaunt does not know.
     SameDevice = "same_device",
-    /// A series of another node than the series before: gaunt reads a page as that of one node.
+    /// A series of another node than the page's first: gaunt reads a page as that of one node.
     OtherNode = "other_node",
     /// A mark of absence that names no known metric or reason.
     BadAbsence = "bad_absence",
