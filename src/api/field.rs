@@ -131,6 +131,7 @@ pub enum BuiltinField {
     Duration,
     Entity,
     Failure,
+    Message,
     Finding,
     Gpu,
     GpuPower,

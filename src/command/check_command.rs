@@ -74,10 +74,11 @@ pub fn run(files: &CheckPaths, read_settings: SettingsReader) -> anyhow::Result<
         // Writing to a string cannot fail.
         _ = writeln!(page, "{}", sanitize_lines(error));
     }
+    let files = if result.files == 1 { "file" } else { "files" };
     _ = match result.errors.len() {
-        0 => writeln!(page, "No errors in {} files.", result.files),
-        1 => writeln!(page, "1 error in {} files.", result.files),
-        errors => writeln!(page, "{errors} errors in {} files.", result.files),
+        0 => writeln!(page, "No errors in {} {files}.", result.files),
+        1 => writeln!(page, "1 error in {} {files}.", result.files),
+        errors => writeln!(page, "{errors} errors in {} {files}.", result.files),
     };
     print_page(&page)?;
     Ok(ExitCode::from(if result.errors.is_empty() { 0 } else { INVALID }))
@@ -118,9 +119,9 @@ fn check_named_files(named: &NamedFiles, result: &mut CheckResult) {
     if let Some(path) = &named.web_config {
         result.add(WebAccess::from_file(path));
     }
-    if let Err(error) = named.plan.check_files() {
-        result.errors.push(error.to_string());
-    }
+    let (files, errors) = named.plan.list_file_errors();
+    result.files += files;
+    result.errors.extend(errors);
 }
 
 /// Checks a topology; what would be skipped when it is read is an error here.
@@ -218,10 +219,17 @@ mod tests {
     #[test]
     fn files_that_the_settings_name_are_checked() {
         let text = "[serve]\ntoken_file = \"token\"\nweb_config = \"web.yml\"\n[topology]\nfiles = [\"missing.toml\"]\n\
-                    [jobs]\nfiles = [\"jobs.json\"]\n[gather]\ntargets_files = [\"none.txt\"]\n";
+                    [jobs]\nfiles = [\"jobs.json\"]\n[gather]\ntargets_files = [\"none.txt\", \"hosts.txt\"]\nfile_sd = [\"sd-*.yml\", \"none.json\"]\n";
         let web = "basic_auth_users: { alice: plain }\n";
         let node = ("node.toml", "web_config = \"node-web.yml\"\n");
+        let lists = [
+            ("hosts.txt", "a\nb[1-\n"),
+            ("sd-a.yml", "- targets: [\"a:1\"]\n"),
+            ("sd-b.yml", "- targets: [\n"),
+            ("sd-c.yml", "- targets: [\"a:x\"]\n"),
+        ];
         let named = [("token", "short"), ("jobs.json", "{"), ("web.yml", web), node];
+        let named = [named.as_slice(), lists.as_slice()].concat();
         let result = check(&[&[("gaunt.toml", text)], named.as_slice()].concat());
         let errors = result.errors.join("\n");
         for part in [
@@ -231,10 +239,14 @@ mod tests {
             "none.txt",
             "the password of \"alice\" is no bcrypt hash",
             "cannot read node-web.yml",
+            "hosts.txt:2: host list \"b[1-\"",
+            "sd-b.yml: line ",
+            "sd-c.yml: ",
+            "none.json",
         ] {
             assert!(errors.contains(part), "{part} is not in {errors}");
         }
-        assert_eq!(result.errors.len(), 6, "{errors}");
+        assert_eq!(result.errors.len(), 10, "{errors}");
     }
 
     #[test]

@@ -16,7 +16,9 @@ use gaunt_api::{
     telemetry_coverage::{MAX_MISSING_NAMES, MAX_RENEWAL_GROUPS},
 };
 use gaunt_cluster::{AttributedFact, Cluster, Node, NodeId, TargetHealth};
-use gaunt_judge::{is_port_active, least_inferred_seconds, reported_state_seconds, target_problem};
+use gaunt_judge::{
+    has_other_nodes, is_port_active, least_inferred_seconds, reported_state_seconds, target_problem,
+};
 
 mod coverage_texts;
 mod installation_checks;
@@ -161,7 +163,7 @@ impl View<'_> {
             }
             // A page of which nothing is taken, and no node: another program's, or that of an aggregator.
             let is_useless = target.flag.is_some() && target.node.is_none();
-            let is_read = health == TargetHealth::Live && !is_useless;
+            let is_read = health == TargetHealth::Live && !is_useless && !has_other_nodes(target);
             counted.count(&target.target.address, is_read);
             if !is_read {
                 problem = problem.or_else(|| target_problem(self.cluster, target));
@@ -182,7 +184,11 @@ impl View<'_> {
         match problem {
             // The reasons of the others are where the text of the kind says.
             Some(first) if check.missing_total > 1 => CoverageCheck {
-                next: SanitizedText::new(&format!("{first} {}", check.next)),
+                next: SanitizedText::new(&format!(
+                    "{}. {}",
+                    first.trim_end_matches('.'),
+                    check.next
+                )),
                 ..check
             },
             Some(only) => CoverageCheck { next: only, ..check },

@@ -140,7 +140,7 @@ use node_names::{Gone, NodeNames, Whereabouts};
 pub use port_trackers::is_port_active;
 pub use probe_evidence::CrossNodeBandwidth;
 pub use reporting_delay::{least_inferred_seconds, reported_state_seconds};
-pub use target_down::target_problem;
+pub use target_down::{has_other_nodes, target_problem};
 pub use thresholds::{ImpossibleThreshold, Thresholds};
 
 /// Everything that is judged: the state that detectors read, and what is derived from their findings.

@@ -7,6 +7,7 @@ use std::{
 
 use gaunt_schema::{
     Entity, Finding, FindingKind, Quota, SanitizedText, ScrapeFailure, Severity, UnixMs,
+    text::Reason,
 };
 
 use super::{
@@ -175,10 +176,32 @@ fn read_from<'a>(cluster: &'a Cluster, target: &TrackedTarget) -> Option<&'a San
 /// Returns one sentence for a target that is not read, with the next step; none if it is read.
 pub fn target_problem(cluster: &Cluster, target: &TrackedTarget) -> Option<SanitizedText> {
     if target.health != TargetHealth::Down {
-        return target.flag.clone().or_else(|| dropped(target));
+        return target.flag.clone().or_else(|| of_other_nodes(target)).or_else(|| dropped(target));
     }
     let (address, reason) = (&target.target.address, failure_reason(cluster, target));
     Some(SanitizedText::new(&format!("{address}: {reason}. {}", next_step(cluster, target))))
+}
+
+/// The series of a target's page that are of other nodes than its first; none if it has those of one node.
+fn other_nodes_series(target: &TrackedTarget) -> Option<u64> {
+    let mut counts = target.rejected.by_reason.iter();
+    counts.find(|(reason, _)| **reason == *Reason::OtherNode.as_str()).map(|(_, series)| *series)
+}
+
+/// Whether a target's page has series of several nodes, of which only those of the first are read.
+pub fn has_other_nodes(target: &TrackedTarget) -> bool {
+    other_nodes_series(target).is_some()
+}
+
+/// Describes a target whose page has series of several nodes; none if it has those of one.
+fn of_other_nodes(target: &TrackedTarget) -> Option<SanitizedText> {
+    let series = other_nodes_series(target)?;
+    let series = format_count(series as usize, "line");
+    Some(SanitizedText::new(&format!(
+        "{}: {series} of the page are of other nodes than its first and not read: a federation page or a proxy of several \
+         exporters. Scrape the exporters themselves, or read the Prometheus with --prometheus.",
+        target.target.address
+    )))
 }
 
 /// Describes a target that is read but whose late results were discarded lately; none if there were none.

@@ -65,7 +65,7 @@ pub(super) enum DiscoveryError {
     Places(#[from] TargetListError),
     #[error("cannot read {what}: {why}")]
     Read { what: String, why: String },
-    #[error("{what}: {why}")]
+    #[error("{}", file_discovery::name_file(.what, .why))]
     Content { what: String, why: String },
 }
 
@@ -101,6 +101,16 @@ impl DiscoverySource {
             Self::Files(_) | Self::Http(_) | Self::Dns(_) => return Ok(None),
         }
         Ok(Some(endpoints.into_vec()))
+    }
+
+    /// Reads the files of the source once, and returns their number with the first error of each; none of other sources.
+    pub(super) fn check_files(&self, common: GroupDefaults) -> (usize, Vec<String>) {
+        let (kind, path) = match self {
+            Self::TargetsFile(path) => (file_discovery::TargetFileKind::HostLists, path),
+            Self::Files(path) => (file_discovery::TargetFileKind::Prometheus, path),
+            Self::List(..) | Self::Http(_) | Self::Dns(_) => return (0, Vec::new()),
+        };
+        file_discovery::check_files(kind, path, common)
     }
 
     /// Sends the targets of the source, now and whenever they change, until the receiver is dropped or the task is

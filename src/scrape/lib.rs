@@ -173,6 +173,19 @@ impl ScrapePlan {
         self.check_sources(|source| matches!(source, DiscoverySource::TargetsFile(_)))
     }
 
+    /// Reads all files that list targets, and returns their number with the first error of each.
+    pub fn list_file_errors(&self) -> (usize, Vec<String>) {
+        let (mut files, mut errors) = (0, Vec::new());
+        for group in &self.groups {
+            for source in &group.sources {
+                let (read, found) = source.check_files(scrape_manager::group_defaults(group));
+                files += read;
+                errors.extend(found);
+            }
+        }
+        (files, errors)
+    }
+
     fn check_sources(
         &self,
         is_checked: impl Fn(&DiscoverySource) -> bool,

@@ -278,7 +278,8 @@ async fn open_group(group: TargetGroup) -> OpenGroup {
     }
 }
 
-fn group_defaults(group: &TargetGroup) -> GroupDefaults {
+/// What the endpoints of a group have in common.
+pub(super) fn group_defaults(group: &TargetGroup) -> GroupDefaults {
     let needs_tls = group.access.credentials.is_some() && group.defaults.scheme == UrlScheme::Https;
     GroupDefaults { defaults: group.defaults.clone(), may_downgrade: !needs_tls }
 }

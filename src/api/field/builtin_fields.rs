@@ -99,7 +99,7 @@ pub(super) const fn default_columns(subject: Subject) -> &'static [&'static str]
         }
         Subject::Targets => &[
             "address", "node", "state", "dialect", "age", "duration", "samples", "rejected",
-            "failure",
+            "failure", "message",
         ],
     }
 }
@@ -276,6 +276,7 @@ declare_fields! {
     Dialect "dialect" Text: "Exporter format of the target.",
     Origin "origin" Text: "Source that lists the target.",
     Failure "failure" Text: "Reason of the last failed scrape.",
+    Message "message" Text: "Why it is not read, or not all of it, with the next step.",
     Age "age" SECONDS: "Time since the last successful scrape.",
     Duration "duration" SECONDS: "Duration of the last scrape.",
     Samples "samples" COUNT: "Samples on the last page.",

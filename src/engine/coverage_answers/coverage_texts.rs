@@ -160,7 +160,7 @@ impl CheckTexts {
                 complete: ("is read", "are read"),
                 lacks: ("is not read", "are not read"),
                 meaning: "last values are stale or unknown",
-                next: "Run `gaunt snapshot --ask targets`: the column FAILURE has the reason.",
+                next: "Run `gaunt snapshot --ask targets`: the column MESSAGE has the reason.",
             },
             CoverageKind::ExporterFields => Self {
                 things: ("page of dcgm-exporter", "pages of dcgm-exporter"),

@@ -53,6 +53,9 @@ impl<'a> SubjectRows<'a> for TargetRows<'a> {
             TargetField::Failure => FieldColumn::made_texts(rows, |row| {
                 Some(SanitizedText::new(at(row).failure.as_ref().map(ScrapeFailure::as_str)?))
             }),
+            TargetField::Message => FieldColumn::made_texts(rows, |row| {
+                gaunt_judge::target_problem(self.view.cluster, at(row))
+            }),
             TargetField::Age => FieldColumn::numbers(rows, |row| {
                 Some(now.duration_since(at(row).last_success?).as_secs_f64())
             }),

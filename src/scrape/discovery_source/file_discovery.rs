@@ -76,6 +76,31 @@ pub(super) async fn watch_files(
     }
 }
 
+/// Reads the files of a pattern once, and returns their number with the first error of each.
+pub(super) fn check_files(
+    kind: TargetFileKind,
+    pattern: &Path,
+    common: GroupDefaults,
+) -> (usize, Vec<String>) {
+    let pattern = pattern.to_path_buf();
+    let mut watched =
+        WatchedFiles { kind, pattern, common, files: BTreeMap::new(), last_sent: None };
+    if let Err(error @ DiscoveryError::Read { .. }) = watched.read_files() {
+        return (1, vec![error.to_string()]);
+    }
+    let errors = watched.files.iter().filter_map(|(path, file)| {
+        let trouble = || file.last_valid.trouble.as_ref().map(ToString::to_string);
+        Some(name_file(&path.display().to_string(), &file.error.clone().or_else(trouble)?))
+    });
+    (watched.files.len(), errors.collect())
+}
+
+/// A message about a file: those of host lists begin with its name already.
+pub(super) fn name_file(what: &str, why: &str) -> String {
+    let is_named = why.strip_prefix(what).is_some_and(|rest| rest.starts_with(':'));
+    if is_named { why.to_owned() } else { format!("{what}: {why}") }
+}
+
 /// The files of one pattern.
 struct WatchedFiles {
     kind: TargetFileKind,
@@ -145,8 +170,9 @@ impl WatchedFiles {
                 Err(DiscoveryError::Content { what, why })
             }
             Some((what, why)) => {
+                let problem = name_file(&what, &why);
                 merged.trouble =
-                    Some(SanitizedText::new(&format!("{what}: {why}; its previous list is kept")));
+                    Some(SanitizedText::new(&format!("{problem}; its previous list is kept")));
                 Ok(merged)
             }
             None => Ok(merged),
