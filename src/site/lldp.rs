@@ -1,8 +1,8 @@
 //! LLDP neighbours as `lldpcli -f json show neighbors` prints them, on a node or on a switch; one file for each.
 //!
 //! The file does not contain the local machine's name: its file name does, `gpu-001.json`. A neighbour that bridges or
-//! routes is the leaf of the local port; one that does neither is a node at a port of the local machine, which is then
-//! a switch.
+//! routes is the leaf of the local port; one that does neither, or whose port is a network device of Linux, is a node at a
+//! port of the local machine, which is then a switch.
 
 use gaunt_schema::{PortLocation, SanitizedText};
 use serde_json::Value;
@@ -105,7 +105,26 @@ fn neighbour_name(neighbour: &Value) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
+/// Beginnings of the names that Linux gives network devices.
+const LINUX_DEVICES: [&str; 5] = ["en", "eth", "ib", "bond", "mlx"];
+
+/// Whether the neighbour's port is a network device of Linux, as lldpd states it on a host: its hardware address, described by
+/// its name. A host that runs containers bridges and routes, too; switches give their ports names.
+fn is_host_port(neighbour: &Value) -> bool {
+    let port = || neighbour.get("port").map(as_list)?.first().copied();
+    let is_address = || {
+        let id = *port()?.get("id").map(as_list)?.first()?;
+        Some(id.get("type")?.as_str()? == "mac")
+    };
+    let device = || port()?.get("descr").and_then(text_value);
+    is_address() == Some(true)
+        && device().is_some_and(|name| LINUX_DEVICES.iter().any(|start| name.starts_with(start)))
+}
+
 fn is_switch(neighbour: &Value) -> bool {
+    if is_host_port(neighbour) {
+        return false;
+    }
     let Some((_, chassis)) = find_chassis(neighbour) else { return false };
     let capabilities = chassis.get("capability").map(as_list).unwrap_or_default();
     capabilities.iter().any(|capability| {

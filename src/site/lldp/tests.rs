@@ -38,6 +38,19 @@ fn neighbours_of_a_switch_are_the_nodes_at_its_ports() {
 }
 
 #[test]
+fn host_that_bridges_and_routes_for_containers_is_a_node() {
+    let text = ONE.replace(
+        r#"{"type": "Station", "enabled": true}"#,
+        r#"{"type": "Router", "enabled": true}"#,
+    );
+    assert_ne!(text, ONE);
+    assert_eq!(port_lines(&text, "leaf-03"), ["gpu-007 ens1f0np0 leaf-03"]);
+    // A switch that gives its ports no names is one all the same.
+    let text = text.replace("ens1f0np0", "Ethernet 1/7");
+    assert_eq!(port_lines(&text, "gpu-009"), ["gpu-009 swp7 gpu-007"]);
+}
+
+#[test]
 fn missing_neighbours_are_valid_and_other_text_is_an_error() {
     assert!(port_lines(r#"{"lldp": {}}"#, "a").is_empty());
     assert!(
