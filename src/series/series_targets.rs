@@ -15,6 +15,10 @@ use crate::query_answer::AnsweredLabels;
 /// The label of a page that the target has too: Prometheus keeps the page's value under this prefix.
 const RENAMED: &str = "exported_";
 
+/// The labels of a target that name its node: gaunt's own, and those by which Kubernetes' example configuration and
+/// OpenTelemetry name the node of a pod.
+const NODE_LABELS: [&str; 3] = ["node", "kubernetes_node", "k8s_node_name"];
+
 /// A target without a sample of `up` for this long is no longer a target, as in Prometheus.
 const GONE_AFTER: Duration = Duration::from_mins(5);
 
@@ -51,6 +55,12 @@ impl SeriesTarget {
 
     fn label_or_empty(&self, name: &str) -> &str {
         self.find_label(name).unwrap_or_default()
+    }
+
+    /// The name of its node, as the server's configuration names it.
+    fn node_name(&self) -> Option<&str> {
+        let mut names = NODE_LABELS.iter().filter_map(|label| self.find_label(label));
+        names.find(|name| !name.is_empty())
     }
 
     /// How many of its labels a series contradicts. The page's own value may replace a label.
@@ -279,7 +289,7 @@ impl SeriesTargets {
         let announced = read.map(|(id, target)| ScrapeTarget {
             id: TargetId(*id),
             address: SanitizedText::new(target.label_or_empty("instance")),
-            node: target.find_label("node").filter(|node| !node.is_empty()).map(SanitizedText::new),
+            node: target.node_name().map(SanitizedText::new),
             origin: origin.clone(),
         });
         announced.collect()
@@ -392,5 +402,15 @@ mod tests {
         assert_eq!(targets.find_target(&up("dcgm", "a:9400")), None);
         let again = targets.ensure_target(&up("dcgm", "a:9400"), AT + GONE_AFTER * 2).unwrap().0;
         assert_ne!(again, read, "what comes back may be another machine");
+    }
+    #[test]
+    fn node_of_a_pod_is_the_one_that_its_target_names() {
+        let mut targets = SeriesTargets::default();
+        let pod = [("job", "pods"), ("instance", "10.244.1.7:9400"), ("node", "")];
+        let up = labels(&[pod.as_slice(), &[("kubernetes_node", "gpu-0412")]].concat());
+        let id = targets.ensure_target(&up, AT).unwrap().0;
+        targets.mark_read(id);
+        let announced = targets.announced_targets(&"here".into());
+        assert_eq!(announced[0].node.as_deref(), Some("gpu-0412"));
     }
 }
