@@ -113,6 +113,8 @@ impl EndpointList {
         let max_names = MAX_NAMES - self.endpoints.len();
         let (node, address) = match text.split_once('=') {
             None => (None, (start, text)),
+            // A URL with a parameter is no name either, and is refused as a URL.
+            Some((node, _)) if node.contains("://") => (None, (start, text)),
             Some((node, address)) => (Some(node), (start + node.len() + 1, address)),
         };
         let addresses = host_list::expand_item(list, address, max_names)?;
@@ -250,6 +252,11 @@ mod tests {
                 "http://a:9770/metrics",
                 "--targets: host list \"http://a:9770/metrics\", character 1: \
                  \"http://a:9770/metrics\" is a URL; write HOST:PORT, the page is /metrics over http",
+            ),
+            (
+                "https://a/m?x=b",
+                "--targets: host list \"https://a/m?x=b\", character 1: \"https://a/m?x=b\" is a URL; write HOST:PORT, \
+                 the page is /metrics over http",
             ),
             (
                 "a,b:99999",
