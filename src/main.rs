@@ -470,7 +470,8 @@ fn run_check(options: cli::CheckArguments) -> anyhow::Result<ExitCode> {
     check_command::run(&files, |path| {
         let settings = Settings::load_file(Some(path)).map_err(|error| error.to_string())?;
         let (plan, roles) = (settings.scrape_plan(), settings.role_options(None, None));
+        let servers = settings.server_accesses();
         let (site, web_config) = (settings.site, settings.web_config);
-        Ok(check_command::NamedFiles { site, roles, web_config, plan })
+        Ok(check_command::NamedFiles { site, roles, web_config, plan, servers })
     })
 }

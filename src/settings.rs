@@ -19,7 +19,8 @@ use crate::{
 use gaunt_engine::record;
 use gaunt_node::thread_read::{READ_DEADLINE, read_on_thread};
 use gaunt_scrape::{
-    HttpCredentials, ScrapeOptions, ScrapePlan, ScrapeQuotas, TargetGroup, timeout_for,
+    HttpCredentials, ScrapeOptions, ScrapePlan, ScrapeQuotas, ServerAccess, TargetGroup,
+    timeout_for,
 };
 use gaunt_series::SeriesOptions;
 use gaunt_store::StoreOptions;
@@ -281,6 +282,13 @@ impl Settings {
         options.url = url.unwrap_or(options.url);
         options.selector = matchers.unwrap_or(options.selector);
         (!options.url.is_empty()).then_some(options)
+    }
+
+    /// How the servers are reached that gaunt asks or sends to, besides targets: Alertmanager, store, Prometheus and peers.
+    pub fn server_accesses(&self) -> Vec<ServerAccess> {
+        let alerting = self.alerting.iter().map(|alerting| &alerting.access);
+        let others = [&self.peers.access, &self.store.access, &self.prometheus.access];
+        alerting.chain(others).cloned().collect()
     }
 
     /// What is scraped, and how.

@@ -13,7 +13,7 @@ use gaunt_schema::sanitized_text::sanitize_lines;
 
 use super::snapshot_command::print_page;
 use crate::serve::{self, RoleOptions};
-use gaunt_scrape::ScrapePlan;
+use gaunt_scrape::{ScrapePlan, ServerAccess};
 
 mod rule_check;
 
@@ -44,6 +44,8 @@ pub struct NamedFiles {
     pub web_config: Option<PathBuf>,
     /// The targets with their host lists.
     pub plan: ScrapePlan,
+    /// The servers that gaunt asks or sends to: their CAs, certificates and credentials.
+    pub servers: Vec<ServerAccess>,
 }
 
 /// Reads the settings of gaunt.
@@ -122,6 +124,11 @@ fn check_named_files(named: &NamedFiles, result: &mut CheckResult) {
     let (files, errors) = named.plan.list_file_errors();
     result.files += files;
     result.errors.extend(errors);
+    for access in &named.servers {
+        let (files, error) = access.check_files();
+        result.files += files;
+        result.errors.extend(error);
+    }
 }
 
 /// Checks a topology; what would be skipped when it is read is an error here.
@@ -148,8 +155,9 @@ mod tests {
     fn read_settings(path: &Path) -> Result<NamedFiles, String> {
         let settings = Settings::load_file(Some(path)).map_err(|error| error.to_string())?;
         let (plan, roles) = (settings.scrape_plan(), settings.role_options(None, None));
+        let servers = settings.server_accesses();
         let (site, web_config) = (settings.site, settings.web_config);
-        Ok(NamedFiles { site, roles, web_config, plan })
+        Ok(NamedFiles { site, roles, web_config, plan, servers })
     }
 
     /// The errors of files with these texts, without their folder.
@@ -219,7 +227,9 @@ mod tests {
     #[test]
     fn files_that_the_settings_name_are_checked() {
         let text = "[serve]\ntoken_file = \"token\"\nweb_config = \"web.yml\"\n[topology]\nfiles = [\"missing.toml\"]\n\
-                    [jobs]\nfiles = [\"jobs.json\"]\n[gather]\ntargets_files = [\"none.txt\", \"hosts.txt\"]\nfile_sd = [\"sd-*.yml\", \"none.json\"]\n";
+                    [jobs]\nfiles = [\"jobs.json\"]\n[gather]\ntargets_files = [\"none.txt\", \"hosts.txt\"]\nfile_sd = [\"sd-*.yml\", \"none.json\"]\n\
+                    [[gather.groups]]\nname = \"s\"\ntargets = [\"s1\"]\nscheme = \"https\"\ntls = { ca_file = \"no-ca.pem\" }\n\
+                    [alertmanager]\nurls = [\"https://a.example\"]\nbearer_file = \"no-token\"\n";
         let web = "basic_auth_users: { alice: plain }\n";
         let node = ("node.toml", "web_config = \"node-web.yml\"\n");
         let lists = [
@@ -243,10 +253,12 @@ mod tests {
             "sd-b.yml: line ",
             "sd-c.yml: ",
             "none.json",
+            "cannot read no-ca.pem",
+            "cannot read no-token",
         ] {
             assert!(errors.contains(part), "{part} is not in {errors}");
         }
-        assert_eq!(result.errors.len(), 10, "{errors}");
+        assert_eq!(result.errors.len(), 12, "{errors}");
     }
 
     #[test]

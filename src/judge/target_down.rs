@@ -198,8 +198,8 @@ fn of_other_nodes(target: &TrackedTarget) -> Option<SanitizedText> {
     let series = other_nodes_series(target)?;
     let series = format_count(series as usize, "line");
     Some(SanitizedText::new(&format!(
-        "{}: {series} of the page are of other nodes than its first and not read: a federation page or a proxy of several \
-         exporters. Scrape the exporters themselves, or read the Prometheus with --prometheus.",
+        "{}: its page is that of a federation, a collector or a proxy; not read: {series} of other nodes than the first on it. \
+         Scrape the exporters themselves, or read the Prometheus with --prometheus.",
         target.target.address
     )))
 }
@@ -256,8 +256,13 @@ fn next_step(cluster: &Cluster, target: &TrackedTarget) -> String {
             }
             None => format!("The page is abnormally repetitive: check the output of `curl {url}`."),
         },
-        Some(ScrapeFailure::Forbidden(_)) => {
+        Some(ScrapeFailure::Forbidden(why)) if why.contains("`allow`") => {
             "Correct the address, or add it to `[gather] allow`.".to_owned()
+        }
+        // Its address, or a file with the credentials of its group.
+        Some(ScrapeFailure::Forbidden(_)) => {
+            "Correct that in the settings, or the file: a changed file is read within 5 s."
+                .to_owned()
         }
         Some(
             ScrapeFailure::Skipped | ScrapeFailure::OwnLateness(_) | ScrapeFailure::Resting(_),

@@ -173,10 +173,20 @@ impl ScrapePlan {
         self.check_sources(|source| matches!(source, DiscoverySource::TargetsFile(_)))
     }
 
-    /// Reads all files that list targets, and returns their number with the first error of each.
+    /// Reads all files that list targets or hold the credentials of a group or of a discovery server, and returns their number
+    /// with the first error of each.
     pub fn list_file_errors(&self) -> (usize, Vec<String>) {
         let (mut files, mut errors) = (0, Vec::new());
         for group in &self.groups {
+            let servers = group.sources.iter().filter_map(|source| match source {
+                DiscoverySource::Http(http) => Some(&http.access),
+                _ => None,
+            });
+            for access in std::iter::once(&group.access).chain(servers) {
+                let (read, error) = access.check_files();
+                files += read;
+                errors.extend(error);
+            }
             for source in &group.sources {
                 let (read, found) = source.check_files(scrape_manager::group_defaults(group));
                 files += read;

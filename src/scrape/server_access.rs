@@ -112,6 +112,13 @@ impl ServerAccess {
         Ok(LoadedCredentials { authorization, connector, server_name, socket })
     }
 
+    /// Reads all files once, and returns their number with the first error.
+    pub fn check_files(&self) -> (usize, Option<String>) {
+        let files = self.credential_files().len();
+        let error = if files == 0 { None } else { self.read_credentials().err() };
+        (files, error.map(|error| error.to_string()))
+    }
+
     fn credential_files(&self) -> Vec<PathBuf> {
         let mut files: Vec<PathBuf> = self.tls.ca_file.iter().cloned().collect();
         files.extend(
