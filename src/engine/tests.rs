@@ -18,6 +18,7 @@ mod installation_coverage;
 mod loss_consistency;
 mod nearby_changes;
 mod peer_exchange;
+mod several_nodes_page;
 mod slow_periods;
 mod unknown_telemetry;
 
