@@ -20,6 +20,9 @@ mod probe_matrix_table;
 /// The widest text in a plain column; comma-separated values are never cut.
 const WIDEST: usize = 60;
 
+/// The column that is never cut: its next step is at its end.
+const WHOLE: &str = "message";
+
 /// Job name for GPUs without a known allocation.
 const UNNAMED: &str = "(no job)";
 
@@ -397,6 +400,7 @@ impl OutputTable {
 impl OutputCell {
     fn render_cell(&self, head: &OutputColumn) -> String {
         match self {
+            Self::Text(text) if head.name == WHOLE => text.clone(),
             Self::Text(text) => truncate_text(text, WIDEST),
             Self::Number(value) => format_quantity(*value, head.unit.unwrap_or(Unit::Count)),
             Self::Absent(Some(reason)) => reason.as_str().to_owned(),
@@ -451,6 +455,16 @@ mod tests {
              =cmd()    no_permission\n\
              2 of 2 gpus\n"
         );
+    }
+
+    #[test]
+    fn message_is_not_cut() {
+        let text = "a".repeat(WIDEST + 9);
+        let columns = ["name", WHOLE].map(|name| OutputColumn { name: name.into(), unit: None });
+        let row = vec![OutputCell::Text(text.clone()), OutputCell::Text(text.clone())];
+        let table = OutputTable { columns: columns.into(), rows: vec![row], footer: String::new() };
+        let page = table.render_text();
+        assert!(page.lines().nth(1).unwrap().ends_with(&format!("…  {text}")), "{page}");
     }
 
     #[test]
