@@ -5,7 +5,7 @@ use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
 use super::{
-    dcgm_holders::DeviceHolders,
+    dcgm_holders::HolderTable,
     dcgm_instances::{self, INSTANCE, InstanceField, PROFILE},
     dcgm_new_names::{DcgmField, FieldUnit},
     dcgm_ratio_unit::{NEW_DRIVER_LABEL, RatioEvidence},
@@ -92,7 +92,7 @@ pub(super) struct DcgmDecoder<'a> {
     /// The samples of GPUs that come from their instances, as sums or repeated by each.
     from_instances: HashSet<u32, RandomState>,
     /// Who holds the GPUs and instances.
-    holders: DeviceHolders<'a>,
+    holders: HolderTable<'a>,
     /// The node's name on the first series that has one, as it is written there.
     host: Option<&'a str>,
     /// The name under which the clock-event mask came first; its other name repeats the same value.

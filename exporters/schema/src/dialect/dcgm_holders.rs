@@ -18,7 +18,7 @@ const HOLDER_LABELS: [&str; 9] = [
 
 /// The holders of each device.
 #[derive(Debug, Default)]
-pub(super) struct DeviceHolders<'a> {
+pub(super) struct HolderTable<'a> {
     /// The devices, as positions in the report, in the order of the page.
     holders: Vec<(u32, Vec<GpuHolder>)>,
     /// The device and the labels of the last series that has any, and whether they name a holder: adjacent series mostly have
@@ -26,7 +26,7 @@ pub(super) struct DeviceHolders<'a> {
     last: Option<(u32, [Option<&'a str>; HOLDER_LABELS.len()], bool)>,
 }
 
-impl<'a> DeviceHolders<'a> {
+impl<'a> HolderTable<'a> {
     /// Records who holds a GPU or an instance, if the labels of a series name a holder, and returns whether they do.
     pub(super) fn add_holder(&mut self, device: u32, sample: &TextSample<'_, 'a>) -> bool {
         let labels = HOLDER_LABELS.map(|name| sample.find_label(name).map(|label| label.raw));
