@@ -197,7 +197,7 @@ fn amd_device_metrics_page_of_partitions() {
 fn amd_device_metrics_page_with_prefix() {
     let bare = include_str!("../../../../tests/fixtures/scrapes/amd_device_metrics_1_5.prom");
     let lines = bare.lines().filter(|line| !line.starts_with('#'));
-    let prefixed: String = lines.map(|line| format!("amd_{line}\n")).collect();
+    let prefixed: String = lines.flat_map(|line| ["amd_", line, "\n"]).collect();
     let expected = decode_clean(bare);
     let page = decode_clean(&prefixed);
     assert_eq!((page.dialect, page.report), (Dialect::Amd, expected.report));

@@ -442,8 +442,8 @@ impl<'a> DcgmDecoder<'a> {
         }
     }
 
-    /// Rejects a series of another node than that of the series before: a page of several nodes, such as one of a federation,
-    /// has several GPUs of one number.
+    /// Rejects a series of another node than the page's first: a page of several nodes, such as one of a federation, has
+    /// several GPUs of one number.
     fn check_host(&mut self, sample: &TextSample<'_, 'a>) -> Result<(), Reason> {
         let host = NODE.iter().find_map(|label| sample.find_label(label));
         match host {

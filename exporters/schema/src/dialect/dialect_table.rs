@@ -217,13 +217,8 @@ impl DialectTable {
     fn is_other_node(&self, context: &mut DecodeContext, sample: &TextSample<'_, '_>) -> bool {
         let name = self.node.iter().find_map(|label| Some((*label, sample.find_label(label)?)));
         let Some((label, name)) = name else { return false };
-        match &context.host {
-            Some((other, host)) => *other == label && **host != *name.raw,
-            None => {
-                context.host = Some((label, name.raw.into()));
-                false
-            }
-        }
+        let (other, host) = context.host.get_or_insert_with(|| (label, name.raw.into()));
+        *other == label && **host != *name.raw
     }
 
     /// The metric and the conversion of a value that is a reading by itself.
