@@ -127,6 +127,8 @@ fn add_hang(cause: &mut Finding, hang: &Finding) {
     let victims = hang.victims.iter();
     let more: Vec<_> = victims.filter(|it| !cause.victims.contains(it)).cloned().collect();
     cause.victims.extend(more);
-    cause.summary = format!("{} {}", cause.summary, hang.summary);
+    // How many GPUs wait is in the evidence.
+    let hangs = hang.summary.split(": ").next().unwrap_or_default();
+    cause.summary = format!("{} {}.", cause.summary, hangs.trim_end_matches('.'));
     cause.evidence.extend(hang.evidence.iter().cloned());
 }

@@ -7,7 +7,6 @@ use std::{
 
 use gaunt_schema::{
     DeviceClass, Entity, EntityKind, Finding, FindingKind, SanitizedText, Severity, UnixMs,
-    catalogue::port,
 };
 
 use super::{
@@ -22,7 +21,7 @@ use gaunt_cluster::{Cluster, NodeId};
 /// The least ports, of two nodes at least, that are reported as one switch: two may go down together by chance.
 const LEAST_PORTS: usize = 3;
 
-/// Within so long after the first port of a switch the others go down too: links end at once, and pages are read at any time.
+/// Within so long after the first port of a switch the others go down too, or within a scrape period: links end at once.
 const LAG: Duration = Duration::from_secs(2);
 
 /// Seconds within which the ports of several nodes go down that share a switch which no source names.
@@ -138,9 +137,10 @@ fn observe_leaves(
     if leaves.is_empty() {
         return (states, in_part);
     }
+    let lag = LAG.min(cluster.scrape_period());
     let is_down: BTreeSet<u32> = down.iter().map(|port| port.row).collect();
     for (id, node) in cluster.sorted_nodes() {
-        let rails = NodeRails::of(node);
+        let (rails, read) = (NodeRails::of(node), node.last_fed(DeviceClass::Port));
         for row in node.device_rows(DeviceClass::Port) {
             let leaf = leaf_of(cluster, id, *row).filter(|leaf| leaves.contains(*leaf));
             let Some(leaf) = leaf.filter(|_| !is_down.contains(row)) else { continue };
@@ -152,8 +152,7 @@ fn observe_leaves(
                 }
                 continue;
             };
-            let read = cluster.last_value_at(port::STATE, *row);
-            if is_active && read.is_some_and(|read| read.duration_since(state.since) > LAG) {
+            if is_active && read.is_some_and(|read| read.duration_since(state.since) > lag) {
                 state.active += 1;
             } else {
                 state.undecided += 1;

@@ -261,7 +261,7 @@ fn next_step(cluster: &Cluster, target: &TrackedTarget) -> String {
         }
         // Its address, or a file with the credentials of its group.
         Some(ScrapeFailure::Forbidden(_)) => {
-            "Correct that in the settings, or the file: a changed file is read within 5 s."
+            "Correct that in the settings, or the file: it is read again when it changes."
                 .to_owned()
         }
         Some(

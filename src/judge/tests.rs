@@ -230,10 +230,8 @@ fn port_is_down_after_two_samples_and_up_again_after_ten_seconds() {
     );
     let evidence =
         |row: EvidenceRow| finding.evidence.iter().find(|number| row.is_row_of(number)).unwrap();
-    assert_eq!(
-        (evidence(EvidenceRow::LogicalState).value, evidence(EvidenceRow::LogicalState).limit),
-        (Some(1.0), Some(4.0))
-    );
+    let state = evidence(EvidenceRow::LogicalState);
+    assert_eq!((state.value, state.limit), (Some(1.0), Some(4.0)));
     assert_eq!(evidence(EvidenceRow::ActiveSiblingPorts).value, Some(2.0));
     assert_eq!(fixture.run(9, with_port(UP)).open_ids(), [PORT]);
     assert_eq!(fixture.run(1, with_port(UP)).open_ids(), [""; 0]);

@@ -19,7 +19,7 @@ use crate::{
 const FLEET: usize = 100;
 
 /// Nodes whose port is down, and one that is off, before the upgrade begins.
-const PORTS_DOWN: [usize; 3] = [6, 41, 99];
+const PORTS_DOWN: [usize; 2] = [6, 99];
 const OFF: usize = 17;
 
 /// The second at which the faults begin, and at which the user acknowledges one of them.
