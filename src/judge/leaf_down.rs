@@ -6,7 +6,8 @@ use std::{
 };
 
 use gaunt_schema::{
-    DeviceClass, Entity, EntityKind, Finding, FindingKind, SanitizedText, Severity, UnixMs,
+    DeviceClass, Entity, EntityKind, EvidenceItem, EvidenceRole, Finding, FindingKind,
+    SanitizedText, Severity, UnixMs,
 };
 
 use super::{
@@ -27,7 +28,7 @@ const LAG: Duration = Duration::from_secs(2);
 /// Seconds within which the ports of several nodes go down that share a switch which no source names.
 const TOGETHER_SECONDS: f64 = 60.0;
 
-/// The most ports whose evidence the finding of a switch has, and the most nodes that it names.
+/// The most ports that the evidence of a switch names, and the most nodes that its summary does.
 const MAX_EVIDENCE: usize = 8;
 const MOST_NAMED: usize = 12;
 
@@ -282,7 +283,7 @@ fn leaf_finding(cluster: &Cluster, entity: Entity, ports: &[FoundDown], members:
         victims,
         summary,
         next,
-        evidence: of().take(MAX_EVIDENCE).flat_map(|port| port.evidence.clone()).collect(),
+        evidence: of().filter_map(evidence_of_port).take(MAX_EVIDENCE).collect(),
         ..Finding::new(
             FindingKind::PortDown,
             of().map(|port| port.severity).max().unwrap_or(Severity::Warning),
@@ -290,4 +291,10 @@ fn leaf_finding(cluster: &Cluster, entity: Entity, ports: &[FoundDown], members:
         )
     }
     .with_lost_gpus(of().map(|port| port.lost_gpus).sum())
+}
+
+/// Returns the first value that shows a port down, with the name of the port.
+fn evidence_of_port(port: &Finding) -> Option<EvidenceItem> {
+    let shown = port.evidence.iter().find(|value| value.role == EvidenceRole::Proof)?;
+    Some(shown.clone().with_note(format!("{}; {}", port.entity, shown.note)))
 }

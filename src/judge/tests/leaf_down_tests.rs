@@ -81,6 +81,9 @@ fn ports_of_a_dead_leaf_are_one_finding_from_the_first_page_on() {
     assert!(finding.summary.ends_with("those of gpu000, gpu001, gpu002, gpu003."), "{finding:?}");
     let victims: Vec<String> = finding.victims.iter().map(ToString::to_string).collect();
     assert!(victims.len() == 5 && victims[0].contains("8812"), "{victims:?}");
+    let notes: Vec<&str> = finding.evidence.iter().map(|value| value.note.as_str()).collect();
+    let of_port = |node: usize| format!("gpu00{node} · mlx5_0/1; limit: active");
+    assert_eq!(notes, [of_port(0), of_port(1), of_port(2), of_port(3)]);
     // Three come back, one after the other; the last one does not, and is told once the switch is not.
     let back = |second: i64, node: usize| -> &[&str] {
         if node < 4 && (second < 40 + node as i64 || node == 3) { &["mlx5_0"] } else { &[] }
