@@ -14,12 +14,17 @@ pub(super) fn render_node(node: &NodeDetail) -> Vec<String> {
             _ => (render_values(device), "  "),
         };
         if !values.is_empty() {
-            let head = format!("{:<12}", device.name.as_str());
+            let head = device_head(device.name.as_str());
             lines.extend(wrap_pieces(&head, &values, between));
         }
     }
     lines.push(String::new());
     lines
+}
+
+/// The name of a device before its values: in a column, and never without a space after it.
+fn device_head(name: &str) -> String {
+    format!("{name:<11} ")
 }
 
 /// Message of a collector, such as why there is no GPU.
@@ -75,4 +80,15 @@ fn render_values(device: &DeviceDetail) -> Vec<String> {
         }
     };
     state.into_iter().chain(MetricId::all_ids().filter_map(render_metric)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_name_does_not_run_into_its_first_value() {
+        assert_eq!(device_head("mlx5_0/1"), "mlx5_0/1    ");
+        assert_eq!(device_head("/mnt/projects/shared"), "/mnt/projects/shared ");
+    }
 }
