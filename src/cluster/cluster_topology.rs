@@ -128,6 +128,13 @@ impl ClusterTopology {
         self.ports.get(row as usize)
     }
 
+    /// The leaf switch of the port at this row, or of its node where that of the port is not known.
+    pub fn leaf_of_port(&self, node: NodeId, row: u32) -> Option<&AttributedFact> {
+        let of_port = self.port_topology(row).and_then(|port| port.leaf.as_ref());
+        let of_node = || self.node_topology(node).and_then(|node| node.leaf.as_ref());
+        of_port.or_else(of_node)
+    }
+
     /// The kind of the port at this row: ports of one kind have one type of adapter, link layer and number. The numbers
     /// of kinds have no meaning beyond that, and change with the topology.
     pub fn port_kind(&self, row: u32) -> Option<u32> {

@@ -438,13 +438,10 @@ fn check_port_facts(
             if is_port_active(cluster, *row) != Some(true) {
                 continue;
             }
-            let port = topology.port_topology(*row);
             let fact = if kind == CoverageKind::Rails {
-                port.and_then(|port| port.rail.as_ref())
+                topology.port_topology(*row).and_then(|port| port.rail.as_ref())
             } else {
-                let of_node =
-                    || topology.node_topology(it.id).and_then(|location| location.leaf.as_ref());
-                port.and_then(|port| port.leaf.as_ref()).or_else(of_node)
+                topology.leaf_of_port(it.id, *row)
             };
             counted.count_fact(&it.node.name, fact);
         }

@@ -8,7 +8,8 @@ use gaunt_schema::{Finding, FindingKind, Severity, UnixMs};
 
 use super::{
     JudgeState, finding_lifecycle::DetectorOutcome, gpu_failed::works_in_spite_of_it,
-    job_group::JobGroup, pending_finding::PendingFinding, suppression::jobs_stopped_by,
+    job_group::JobGroup, pending_finding::PendingFinding, standing_fault::nodes_of_fault,
+    suppression::jobs_stopped_by,
 };
 
 /// The longest time in seconds from what happened to a node until the hang of its job shows: averages must settle first.
@@ -34,10 +35,14 @@ pub(super) fn blame_causes_of_hangs(
         .iter()
         .enumerate()
         .filter(|(_, pending)| pending.finding.kind == FindingKind::CollectiveHang);
-    let causes: Vec<(usize, usize)> = hangs
-        .filter_map(|(at, hang)| Some((at, cause_of_hang(judge, cluster, outcome, hang)?)))
+    let groups = judge.job_groups.all_groups();
+    let causes: Vec<(usize, usize, &JobGroup)> = hangs
+        .filter_map(|(at, hang)| {
+            let group = groups.iter().find(|group| group.to_entity() == hang.finding.entity)?;
+            Some((at, cause_of_hang(judge, cluster, outcome, (hang, group))?, group))
+        })
         .collect();
-    for (hang, cause) in causes {
+    for (hang, cause, group) in causes {
         let pending = &mut outcome.suspicions[hang];
         let hang = pending.finding.clone();
         let since = judge.tracker.suspected_since(&hang.id);
@@ -51,7 +56,7 @@ pub(super) fn blame_causes_of_hangs(
             None => &mut outcome.findings[cause],
         };
         if lasts {
-            add_hang(cause, &hang);
+            add_hang(cause, &hang, group);
         }
         let reason = format!("explained by {}", cause.id);
         outcome.supersede_open(&judge.tracker, &hang.id, &reason);
@@ -64,10 +69,8 @@ fn cause_of_hang(
     judge: &JudgeState,
     cluster: &Cluster,
     outcome: &DetectorOutcome,
-    hang: &PendingFinding,
+    (hang, group): (&PendingFinding, &JobGroup),
 ) -> Option<usize> {
-    let groups = judge.job_groups.all_groups();
-    let group: &JobGroup = groups.iter().find(|group| group.to_entity() == hang.finding.entity)?;
     // The time of one that is not open yet is known to the tracker only.
     let since = |finding: &Finding| {
         let open = || judge.tracker.open_one(&finding.id).map(|open| open.since);
@@ -105,11 +108,8 @@ fn only_cause(
             && hung_since.duration_since(since).as_secs_f64() <= TOGETHER_SECONDS
     };
     let is_of_job = |finding: &Finding| {
-        // A rack and a leaf have their nodes as victims.
-        let names = finding.victims.iter().filter_map(|victim| victim.node.as_ref());
-        let names = names.filter(|_| finding.entity.node.is_none());
-        let mut nodes = finding.entity.node.iter().chain(names);
-        nodes.any(|name| cluster.node_by_name(name).is_some_and(|(id, _)| group.has_node(id)))
+        nodes_of_fault(finding)
+            .any(|name| cluster.node_by_name(name).is_some_and(|(id, _)| group.has_node(id)))
     };
     let mut nodes = BTreeSet::new();
     let together = causes.iter().filter(|(_, finding)| is_of_job(finding) && is_together(finding));
@@ -120,15 +120,13 @@ fn only_cause(
     <[usize; 1]>::try_from(first).ok().map(|[at]| at)
 }
 
-/// Makes a finding critical, because a job hangs since then.
-fn add_hang(cause: &mut Finding, hang: &Finding) {
+/// Makes a finding critical, because a job hangs since then. How many GPUs wait is in the evidence.
+fn add_hang(cause: &mut Finding, hang: &Finding, group: &JobGroup) {
     cause.severity = Severity::Critical;
     cause.set_lost_gpus(hang.lost_gpus);
     let victims = hang.victims.iter();
     let more: Vec<_> = victims.filter(|it| !cause.victims.contains(it)).cloned().collect();
     cause.victims.extend(more);
-    // How many GPUs wait is in the evidence.
-    let hangs = hang.summary.split(": ").next().unwrap_or_default();
-    cause.summary = format!("{} {}.", cause.summary, hangs.trim_end_matches('.'));
+    cause.summary = format!("{} {} hangs.", cause.summary, group.render_title());
     cause.evidence.extend(hang.evidence.iter().cloned());
 }

@@ -13,7 +13,7 @@ use gaunt_schema::{
 use super::{
     JudgeState,
     finding_lifecycle::DetectorOutcome,
-    pending_finding::{MAX_VICTIMS, format_count, format_most_nodes, format_time_of_day},
+    pending_finding::{MOST_BELOW, format_count, format_most_nodes, format_time_of_day},
     port_rail::{NodeRails, UNNAMED, render_rail},
     port_trackers::is_port_active,
 };
@@ -28,9 +28,10 @@ const LAG: Duration = Duration::from_secs(2);
 /// Seconds within which the ports of several nodes go down that share a switch which no source names.
 const TOGETHER_SECONDS: f64 = 60.0;
 
-/// The most ports that the evidence of a switch names, and the most nodes that its summary does.
+/// The most ports that the evidence of a switch names, and the most nodes and jobs below it that are its victims: twice as many
+/// as the largest switches have ports.
 const MAX_EVIDENCE: usize = 8;
-const MOST_NAMED: usize = 12;
+const MAX_VICTIMS_BELOW: usize = 256;
 
 /// A port that is down, with its finding and the jobs on its node.
 pub(super) struct FoundDown {
@@ -126,7 +127,8 @@ fn observe_leaves(
     for (at, port) in down.iter().enumerate() {
         let Some(node) = cluster.node_by_id(port.node) else { continue };
         let Some(rail) = NodeRails::of(node).rail_of(cluster, port.row) else { continue };
-        let leaf = leaf_of(cluster, port.node, port.row).cloned();
+        let leaf = cluster.topology().leaf_of_port(port.node, port.row);
+        let leaf = leaf.map(|fact| fact.value.clone());
         let state = states.entry((leaf, rail)).or_default();
         let since = port.finding.since;
         state.since = if state.down.is_empty() { since } else { state.since.min(since) };
@@ -143,7 +145,8 @@ fn observe_leaves(
     for (id, node) in cluster.sorted_nodes() {
         let (rails, read) = (NodeRails::of(node), node.last_fed(DeviceClass::Port));
         for row in node.device_rows(DeviceClass::Port) {
-            let leaf = leaf_of(cluster, id, *row).filter(|leaf| leaves.contains(*leaf));
+            let leaf = cluster.topology().leaf_of_port(id, *row).map(|fact| &fact.value);
+            let leaf = leaf.filter(|leaf| leaves.contains(*leaf));
             let Some(leaf) = leaf.filter(|_| !is_down.contains(row)) else { continue };
             let Some(is_active) = is_port_active(cluster, *row) else { continue };
             let Some(rail) = rails.rail_of(cluster, *row) else { continue };
@@ -161,14 +164,6 @@ fn observe_leaves(
         }
     }
     (states, in_part)
-}
-
-/// Returns the leaf of a port, or that of its node.
-fn leaf_of(cluster: &Cluster, node: NodeId, row: u32) -> Option<&SanitizedText> {
-    let topology = cluster.topology();
-    let of_port = topology.port_topology(row).and_then(|wiring| wiring.leaf.as_ref());
-    let of_node = || topology.node_topology(node).and_then(|node| node.leaf.as_ref());
-    of_port.or_else(of_node).map(|fact| &fact.value)
 }
 
 impl PortStates {
@@ -245,15 +240,16 @@ fn leaf_finding(cluster: &Cluster, entity: Entity, ports: &[FoundDown], members:
     let of = || ports.iter().map(|port| &port.finding);
     let since = of().map(|port| port.since).min().unwrap_or_default();
     let nodes: BTreeSet<NodeId> = ports.iter().map(|port| port.node).collect();
-    let names = format_most_nodes(cluster, &nodes, MOST_NAMED);
-    let mut victims: Vec<Entity> = Vec::new();
-    let own = nodes.iter().filter_map(|id| cluster.node_by_id(*id));
-    let own = own.map(|node| Entity::new_node(&node.name));
-    for victim in of().flat_map(|port| port.victims.iter().cloned()).chain(own) {
-        if victims.len() < MAX_VICTIMS && !victims.contains(&victim) {
-            victims.push(victim);
-        }
-    }
+    let names = format_most_nodes(cluster, &nodes, MOST_BELOW);
+    // Which nodes and jobs have the fault is read from its victims.
+    let jobs: BTreeSet<Entity> = of().flat_map(|port| port.victims.iter().cloned()).collect();
+    let nodes_below = nodes.iter().filter_map(|id| cluster.node_by_id(*id));
+    let nodes_below = nodes_below.map(|node| Entity::new_node(&node.name));
+    let victims = jobs
+        .into_iter()
+        .take(MAX_VICTIMS_BELOW)
+        .chain(nodes_below.take(MAX_VICTIMS_BELOW))
+        .collect();
     let on_rail = entity.rail.as_ref().map(|rail| format!(" on {}", render_rail(rail)));
     let on_rail = on_rail.unwrap_or_default();
     let since_then = format_time_of_day(since);

@@ -139,21 +139,19 @@ pub(super) fn collect_loaded_ports<'a>(
     let (mut ports, mut signs) = (Vec::new(), Vec::new());
     for (id, node) in cluster.sorted_nodes() {
         let rails = NodeRails::of(node);
-        let group = cluster.topology().node_topology(id).and_then(|node| node.leaf.as_ref());
         for (row, link) in loaded_links(judge, cluster, id, node) {
             if is_unknown(judge, cluster, row, link) {
                 continue;
             }
             let Some(rail) = rails.rail_of(cluster, row) else { continue };
-            let wiring = cluster.topology().port_topology(row);
-            let leaf = wiring.and_then(|wiring| wiring.leaf.as_ref());
+            let topology = cluster.topology();
             signs.push(CongestionSigns::of(judge, cluster, row, link));
             ports.push(LoadedPort {
                 node: id,
                 row,
                 link,
-                leaf: leaf.or(group).map(|fact| &fact.value),
-                is_leaf_of_node: leaf.is_none(),
+                leaf: topology.leaf_of_port(id, row).map(|fact| &fact.value),
+                is_leaf_of_node: topology.port_topology(row).is_none_or(|port| port.leaf.is_none()),
                 rail,
                 congested: None,
             });

@@ -11,6 +11,9 @@ use super::{Thresholds, sample_interval::SampleInterval};
 /// The maximum of listed victims; the cost includes all of them.
 pub(super) const MAX_VICTIMS: usize = 32;
 
+/// The most nodes below a switch that a sentence names: they tell which one it is where it has no name.
+pub(super) const MOST_BELOW: usize = 12;
+
 /// Confidence of what gaunt itself observes, such as failed scrapes.
 pub(super) const CERTAIN: f64 = 1.0;
 

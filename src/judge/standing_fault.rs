@@ -1,7 +1,7 @@
 //! Standing faults: what has been broken while a job ran as usual does not explain why that job is slow or stands now.
 
 use gaunt_cluster::Cluster;
-use gaunt_schema::{DeviceClass, Finding, FindingKind, Severity};
+use gaunt_schema::{DeviceClass, EntityKind, Finding, FindingKind, SanitizedText, Severity};
 
 use super::{JudgeState, frozen_baselines::Harm, job_group::JobGroup};
 
@@ -13,6 +13,13 @@ const USUAL_SECONDS: f64 = 120.0;
 pub(super) const fn is_there_or_not(kind: FindingKind) -> bool {
     use FindingKind::{DataStale, DriverHung, GpuFailed, PortDown, PortRateLow, TargetDown};
     matches!(kind, PortDown | PortRateLow | GpuFailed | TargetDown | DriverHung | DataStale)
+}
+
+/// Iterates the nodes that have a fault: the one that it names, or those of a rack or below a leaf, which are its victims.
+pub(super) fn nodes_of_fault(fault: &Finding) -> impl Iterator<Item = &SanitizedText> {
+    let is_shared = matches!(fault.entity.kind, EntityKind::Rack | EntityKind::Leaf);
+    let victims = fault.victims.iter().filter(move |_| is_shared);
+    fault.entity.node.iter().chain(victims.filter_map(|victim| victim.node.as_ref()))
 }
 
 /// Whether a job ran as usual after the finding about such a fault was opened.
@@ -38,10 +45,7 @@ pub(super) fn harm_of(judge: &JudgeState, cluster: &Cluster, fault: &Finding) ->
         let is_information = fault.severity == Severity::Info;
         return if is_information { Harm::Unknown } else { Harm::Possible };
     }
-    // A rack and a leaf have their nodes as victims.
-    let names = fault.victims.iter().filter_map(|victim| victim.node.as_ref());
-    let names = names.filter(|_| fault.entity.node.is_none()).chain(&fault.entity.node);
-    let nodes = names.filter_map(|name| cluster.node_by_name(name));
+    let nodes = nodes_of_fault(fault).filter_map(|name| cluster.node_by_name(name));
     let rows: Vec<u32> =
         nodes.flat_map(|(_, node)| node.device_rows(DeviceClass::Gpu).to_vec()).collect();
     let opened = fault.life.opened;
@@ -80,5 +84,18 @@ mod tests {
             assert_eq!(harm(kind, Severity::Warning), Harm::Possible, "{kind}");
         }
         assert_eq!(harm(FindingKind::PortDown, Severity::Warning), Harm::None, "of no job");
+    }
+
+    #[test]
+    fn nodes_of_a_shared_fault_are_its_victims_and_those_of_others_are_not() {
+        let [own, victim] = ["gpu001", "gpu002"].map(|name| Entity::new_node(&name.into()));
+        let rack = Entity::new_rack(&"r1".into());
+        let nodes = |kind: FindingKind, entity: &Entity| {
+            let fault = Finding::new(kind, Severity::Critical, entity.clone());
+            let fault = Finding { victims: vec![victim.clone()], ..fault };
+            nodes_of_fault(&fault).map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(nodes(FindingKind::TargetDown, &rack), ["gpu002"]);
+        assert_eq!(nodes(FindingKind::GpuFailed, &own), ["gpu001"]);
     }
 }

@@ -5,8 +5,11 @@ use std::collections::BTreeSet;
 use gaunt_schema::{Entity, Finding, FindingKind, SanitizedText};
 
 use super::{
-    JudgeState, finding_lifecycle::DetectorOutcome, gpu_failed::works_in_spite_of_it,
-    pending_finding::PendingFinding, standing_fault::is_harmless_to,
+    JudgeState,
+    finding_lifecycle::DetectorOutcome,
+    gpu_failed::works_in_spite_of_it,
+    pending_finding::PendingFinding,
+    standing_fault::{is_harmless_to, nodes_of_fault},
 };
 
 /// Removes findings that another finding explains.
@@ -15,20 +18,19 @@ pub(super) fn suppress_consequences(judge: &JudgeState, outcome: &mut DetectorOu
         let pending = outcome.suspicions.iter().map(|pending| &pending.finding);
         outcome.findings.iter().chain(pending)
     };
-    let facts: Vec<(FindingKind, Entity)> = all()
+    let facts: Vec<&Finding> = all()
         .filter(|finding| {
             is_root_cause(finding.kind) && !works_in_spite_of_it(finding.kind, finding.lost_gpus)
         })
-        .map(|finding| (finding.kind, finding.entity.clone()))
         .collect();
     let of_nodes = |kinds: &[FindingKind]| -> BTreeSet<SanitizedText> {
-        let facts = facts.iter().filter(|(kind, _)| kinds.contains(kind));
-        facts.filter_map(|(_, entity)| entity.node.clone()).collect()
+        let facts = facts.iter().filter(|fact| kinds.contains(&fact.kind));
+        facts.flat_map(|fact| nodes_of_fault(fact).cloned()).collect()
     };
     let failing_nodes = of_nodes(&HARDWARE);
     let entities_of = |kind: FindingKind| -> BTreeSet<Entity> {
-        let facts = facts.iter().filter(|(known, _)| *known == kind);
-        facts.map(|(_, entity)| entity.clone()).collect()
+        let facts = facts.iter().filter(|fact| fact.kind == kind);
+        facts.map(|fact| fact.entity.clone()).collect()
     };
     let throttled = entities_of(FindingKind::Throttled);
     let failed = entities_of(FindingKind::GpuFailed);

@@ -9,7 +9,7 @@ use super::{
     inferred_leaf::CongestionGroup,
     leaf_rail_ports::{congestion_finding, group_by_leaf, group_ports},
     loaded_ports::{LoadedPort, collect_loaded_ports, is_any_port_congested},
-    pending_finding::{PendingFinding, format_count, format_most_nodes},
+    pending_finding::{MOST_BELOW, PendingFinding, format_count, format_most_nodes},
     port_rail::{UNNAMED, is_unnamed, render_rail},
     sample_interval::SampleInterval,
 };
@@ -135,9 +135,6 @@ pub(super) fn unnamed_leaf_finding(
         )
         .with_evidence([times])
 }
-
-/// The most nodes below a switch without a name that a sentence names: they tell which one it is.
-const MOST_BELOW: usize = 12;
 
 /// Renders the names of the nodes of ports.
 fn render_most_nodes(cluster: &Cluster, ports: &[&LoadedPort<'_>]) -> String {

@@ -403,6 +403,7 @@ mod tests {
         let again = targets.ensure_target(&up("dcgm", "a:9400"), AT + GONE_AFTER * 2).unwrap().0;
         assert_ne!(again, read, "what comes back may be another machine");
     }
+
     #[test]
     fn node_of_a_pod_is_the_one_that_its_target_names() {
         let mut targets = SeriesTargets::default();

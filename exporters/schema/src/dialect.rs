@@ -25,6 +25,7 @@ mod dialect_reference;
 mod dialect_table;
 #[cfg(test)]
 mod exporter_page_tests;
+mod first_host;
 mod gaudi_exporter;
 mod gpu_holders;
 mod infiniband_exporter;

@@ -11,6 +11,7 @@ use super::{
     dcgm_ratio_unit::{NEW_DRIVER_LABEL, RatioEvidence},
     dcgm_shared_values::SharedValues,
     decode_plan::{BlankValues, DecodeOp, ValueRule},
+    first_host::FirstHost,
     gpu_holders::{self, MAX_HOLDERS},
     report_builder::{ReportBuilder, has_info},
 };
@@ -93,8 +94,7 @@ pub(super) struct DcgmDecoder<'a> {
     from_instances: HashSet<u32, RandomState>,
     /// Who holds the GPUs and instances.
     holders: HolderTable<'a>,
-    /// The node's name on the first series that has one, as it is written there.
-    host: Option<&'a str>,
+    host: FirstHost,
     /// The name under which the clock-event mask came first; its other name repeats the same value.
     mask: Option<&'a str>,
     /// The GPUs that have a line for their last XID, with their numbers in the plan.
@@ -445,11 +445,7 @@ impl<'a> DcgmDecoder<'a> {
     /// Rejects a series of another node than the page's first: a page of several nodes, such as one of a federation, has
     /// several GPUs of one number.
     fn check_host(&mut self, sample: &TextSample<'_, 'a>) -> Result<(), Reason> {
-        let host = NODE.iter().find_map(|label| sample.find_label(label));
-        match host {
-            Some(host) if *self.host.get_or_insert(host.raw) != host.raw => Err(Reason::OtherNode),
-            _ => Ok(()),
-        }
+        if self.host.is_another(&NODE, sample) { Err(Reason::OtherNode) } else { Ok(()) }
     }
 
     /// Adds who the instances are, and who holds the GPUs and instances, after all series.

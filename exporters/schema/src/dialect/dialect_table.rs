@@ -2,6 +2,7 @@
 
 use super::{
     decode_plan::{BlankValues, DecodeOp, ValueRule},
+    first_host::FirstHost,
     gpu_holders::{self, GpuHolder},
     report_builder::{ReportBuilder, has_info, label_text},
 };
@@ -135,8 +136,7 @@ impl NameMapping {
 pub(super) struct DecodeContext {
     /// The node's name.
     pub(super) node: Option<SanitizedText>,
-    /// The label that holds the node's name, and its value on the first series that has it.
-    host: Option<(&'static str, Box<str>)>,
+    host: FirstHost,
     /// Devices that are identified, as positions in the report.
     identified: hashbrown::HashSet<u32, foldhash::fast::RandomState>,
 }
@@ -169,7 +169,7 @@ impl DialectTable {
             return Ok(DecodeOp::Ignore);
         }
         let Some(class) = mapping.to.device_class() else { return Ok(DecodeOp::Ignore) };
-        if self.is_other_node(context, sample) {
+        if context.host.is_another(self.node, sample) {
             return Err(Reason::OtherNode);
         }
         let device = self.device_of_series(class, builder, sample).ok_or(Reason::NoDevice)?;
@@ -211,14 +211,6 @@ impl DialectTable {
             }
             _ => Ok(DecodeOp::Ignore),
         }
-    }
-
-    /// Whether a series is of another node than the first one: a page of several nodes has several GPUs of one number.
-    fn is_other_node(&self, context: &mut DecodeContext, sample: &TextSample<'_, '_>) -> bool {
-        let name = self.node.iter().find_map(|label| Some((*label, sample.find_label(label)?)));
-        let Some((label, name)) = name else { return false };
-        let (other, host) = context.host.get_or_insert_with(|| (label, name.raw.into()));
-        *other == label && **host != *name.raw
     }
 
     /// The metric and the conversion of a value that is a reading by itself.
