@@ -33,7 +33,7 @@ pub(super) fn collect_baselines(judge: &JudgeState, cluster: &Cluster) -> Baseli
             of.ports.insert(key, own);
         }
     }
-    for (row, active) in judge.ports.snapshot_active() {
+    for (row, active) in judge.ports.snapshot_active(cluster.now()) {
         if let Some((node, key)) = port_key(cluster, row)
             && let Some(of) = baseline.nodes.get_mut(&node)
         {

@@ -40,6 +40,12 @@ impl CompactTimestamp {
         if kept < 0 { Self::NEVER } else { Self::of(UnixMs(kept)) }
     }
 
+    /// Returns the instant, which is not after `now`, to a twentieth of a second.
+    pub(super) fn to_instant(self, now: UnixMs) -> UnixMs {
+        let units = i64::from(Self::of(now).units_since(self));
+        UnixMs(now.0 - now.0.rem_euclid(UNIT_MS) - units * UNIT_MS)
+    }
+
     /// Returns the units since an earlier one.
     fn units_since(self, earlier: Self) -> u32 {
         let passed = self.0.wrapping_sub(earlier.0);

@@ -137,15 +137,19 @@ struct DownPort<'a> {
 }
 
 impl DownPort<'_> {
+    fn since(&self) -> UnixMs {
+        self.port.down_since(self.cluster.now())
+    }
+
     fn is_fault(&self) -> bool {
         let limits = &self.judge.limits;
-        if self.port.down < limits.port_samples {
+        if self.port.down_samples() < limits.port_samples {
             return false;
         }
         if self.port.was_active {
             return true;
         }
-        let down_for = self.cluster.now().duration_since(self.port.since).as_secs_f64();
+        let down_for = self.cluster.now().duration_since(self.since()).as_secs_f64();
         down_for >= limits.port_never_active_seconds
             && self.around.expects_active(limits.sharing_members)
     }
@@ -172,7 +176,7 @@ impl DownPort<'_> {
         let entity = Entity::new_port(&self.node.name, key(0), key(1));
         let finding = Finding {
             id: port_finding_id(self.node, self.entry),
-            since: self.port.since,
+            since: self.since(),
             confidence: match (self.port.was_active, self.around.siblings.0) {
                 (true, 1..) => limits.sure_of_fact_ratio,
                 _ => limits.sure_of_alike_ratio,
@@ -194,7 +198,7 @@ impl DownPort<'_> {
     }
 
     fn render_summary(&self) -> String {
-        let (port, node, since) = (&self.entry.device, &self.node.name, self.port.since);
+        let (port, node, since) = (&self.entry.device, &self.node.name, self.since());
         let state = match (self.around.initialising, self.around.disabled) {
             (true, _) => "initialising",
             (false, true) if !self.port.was_active => "disabled",

@@ -4,7 +4,11 @@ use gaunt_cluster::Cluster;
 use gaunt_schema::{DeviceClass, SanitizedText, UnixMs, catalogue::port};
 use serde::{Deserialize, Serialize};
 
-use super::{Thresholds, compact_value::NodeTag, moving_average::CompactTimestamp};
+use super::{
+    Thresholds,
+    compact_value::{CompactValue, NodeTag},
+    moving_average::CompactTimestamp,
+};
 
 /// The logical state of an active port.
 pub(super) const ACTIVE: f64 = 4.0;
@@ -21,21 +25,21 @@ pub(super) struct PortTrackers {
     ports: Vec<Option<PortTracker>>,
 }
 
-/// The state of one port.
+/// The state of one port: forty bytes.
 #[derive(Clone, Debug)]
 pub(super) struct PortTracker {
     /// The node that it is on: a row may be reassigned.
     pub(super) node: NodeTag,
     last_sampled: CompactTimestamp,
     pub(super) was_active: bool,
-    /// `link_downed` and the rate when it was last active; NaN if unknown.
-    downed_before: f64,
+    /// `link_downed` and `link_error_recovery` when it was last active: the device counts neither far.
+    downed_before: CompactValue,
+    recovered_before: CompactValue,
+    /// The rate when it was last active; NaN if unknown.
     rate_before: f64,
-    /// The last `link_error_recovery`; NaN if unknown.
-    recovered_before: f64,
     /// Consecutive samples that show it down, and the time of the first.
-    pub(super) down: u32,
-    pub(super) since: UnixMs,
+    down: u16,
+    since: CompactTimestamp,
     /// When its link last stopped between two samples that show it active, and when before that: it went down and came up
     /// again, or recovered from errors while its state stayed active.
     fell_at: [CompactTimestamp; 2],
@@ -64,11 +68,11 @@ impl PortTracker {
             node,
             last_sampled: CompactTimestamp::NEVER,
             was_active: false,
-            downed_before: f64::NAN,
+            downed_before: CompactValue::default(),
+            recovered_before: CompactValue::default(),
             rate_before: f64::NAN,
-            recovered_before: f64::NAN,
             down: 0,
-            since: at,
+            since: CompactTimestamp::of(at),
             fell_at: [CompactTimestamp::default(); 2],
             has_recovered: false,
         }
@@ -76,7 +80,17 @@ impl PortTracker {
 
     /// Returns its `link_downed` counter when it was last active.
     pub(super) fn downed_before(&self) -> Option<f64> {
-        Some(self.downed_before).filter(|downed| !downed.is_nan())
+        self.downed_before.known().map(f64::from)
+    }
+
+    /// Returns the consecutive samples that show it down.
+    pub(super) fn down_samples(&self) -> u32 {
+        u32::from(self.down)
+    }
+
+    /// Returns the time of the first of them, or of the first sample of all.
+    pub(super) fn down_since(&self, now: UnixMs) -> UnixMs {
+        self.since.to_instant(now)
     }
 
     /// Returns its rate when it was last active.
@@ -97,10 +111,10 @@ impl PortTracker {
 
     /// Returns the last two times at which its link stopped between two samples, if both are within this span.
     pub(super) fn recent_falls(&self, now: UnixMs, span_s: f64) -> Option<[UnixMs; 2]> {
-        let ages = self.fell_at.map(|at| CompactTimestamp::of(now).seconds_since(at));
-        let are_recent =
-            self.fell_at.iter().zip(ages).all(|(at, age)| at.is_set() && age <= span_s);
-        are_recent.then(|| ages.map(|age| UnixMs(now.0 - (age * 1e3) as i64)))
+        let is_recent = |at: &CompactTimestamp| {
+            at.is_set() && CompactTimestamp::of(now).seconds_since(*at) <= span_s
+        };
+        self.fell_at.iter().all(is_recent).then(|| self.fell_at.map(|at| at.to_instant(now)))
     }
 }
 
@@ -111,10 +125,10 @@ impl PortTrackers {
     }
 
     /// Returns the last active values of every port that was ever active, by row.
-    pub(super) fn snapshot_active(&self) -> impl Iterator<Item = (u32, LastActive)> {
+    pub(super) fn snapshot_active(&self, now: UnixMs) -> impl Iterator<Item = (u32, LastActive)> {
         let trackers = (0..).zip(&self.ports).filter_map(|(row, port)| Some((row, port.as_ref()?)));
-        trackers.filter(|(_, port)| port.was_active).map(|(row, port)| {
-            let down_since = (port.down > 0).then_some(port.since);
+        trackers.filter(|(_, port)| port.was_active).map(move |(row, port)| {
+            let down_since = (port.down > 0).then(|| port.down_since(now));
             (row, LastActive { downed: port.downed_before(), rate: port.rate_before(), down_since })
         })
     }
@@ -136,10 +150,10 @@ impl PortTrackers {
             // A clock that was set back must not leave the start in the future.
             let since = last.down_since.unwrap_or(now).min(now);
             // It was down then; one sample now confirms that it still is.
-            let down = u32::from(last.down_since.is_some());
+            let down = u16::from(last.down_since.is_some());
             *port = Some(PortTracker {
                 was_active: true,
-                downed_before: last.downed.unwrap_or(f64::NAN),
+                downed_before: last.downed.into(),
                 rate_before: last.rate.unwrap_or(f64::NAN),
                 down,
                 ..PortTracker::new(node, since)
@@ -179,26 +193,28 @@ impl PortTrackers {
         port.last_sampled = CompactTimestamp::of(at);
         let downed = cluster.current_value(port::LINK_DOWNED, row);
         let recovered = cluster.current_value(port::LINK_ERROR_RECOVERY, row);
+        let rose = |was: CompactValue, now: Option<f64>| {
+            was.known().zip(now).is_some_and(|(was, now)| now as f32 > was)
+        };
+        let fell = rose(port.downed_before, downed);
         if active {
-            let rose = |was: f64, now: Option<f64>| now.is_some_and(|now| now > was);
-            let fell = rose(port.downed_before, downed);
             if port.down == 0 && (fell || rose(port.recovered_before, recovered)) {
                 port.add_stop(at, !fell);
             }
             port.was_active = true;
             port.down = 0;
-            port.downed_before = downed.unwrap_or(f64::NAN);
-            port.recovered_before = recovered.unwrap_or(f64::NAN);
+            port.downed_before = downed.into();
+            port.recovered_before = recovered.into();
             port.rate_before = cluster.current_value(port::RATE, row).unwrap_or(f64::NAN);
             return;
         }
         if port.down == 0 {
-            port.since = at;
+            port.since = CompactTimestamp::of(at);
         }
         port.down = port.down.saturating_add(1);
         // The link itself counted that it went down: no second sample is needed.
-        if port.downed_before().zip(downed).is_some_and(|(before, now)| now > before) {
-            port.down = port.down.max(limits.port_samples);
+        if fell {
+            port.down = port.down.max(u16::try_from(limits.port_samples).unwrap_or(u16::MAX));
         }
     }
 }
@@ -213,6 +229,15 @@ pub fn is_port_active(cluster: &Cluster, row: u32) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn port_takes_forty_bytes_and_knows_since_when_it_is_down() {
+        assert_eq!(size_of::<Option<PortTracker>>(), 40);
+        let at = |millis: i64| UnixMs(1_800_000_000_000 + millis);
+        let port = PortTracker::new(NodeTag::of(&SanitizedText::new("gpu001")), at(7_000));
+        assert_eq!(port.down_since(at(7_000)), at(7_000));
+        assert_eq!(port.down_since(at(95_030)), at(7_000));
+    }
 
     #[test]
     fn link_that_stops_twice_is_told_and_one_stop_that_is_counted_twice_is_not() {

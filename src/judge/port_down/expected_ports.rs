@@ -39,7 +39,7 @@ impl<'a> PortSlotCounts<'a> {
         };
         for row in ports() {
             let port = judge.ports.of(row);
-            if port.is_some_and(|port| !port.was_active && port.down > 0)
+            if port.is_some_and(|port| !port.was_active && port.down_samples() > 0)
                 && let Some(entry) = cluster.device_at(DeviceClass::Port, row)
             {
                 slots.insert(port_slot(entry), (0, 0));
