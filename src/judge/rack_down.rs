@@ -106,7 +106,7 @@ fn report_cut_off(
     if all < LEAST_NODES || down < least {
         let undecided = nodes().filter(|node| is_undecided(judge, cluster, node)).count();
         if all >= LEAST_NODES && down + undecided >= least {
-            silent.retain(|_, found| !waits(judge, cluster, found));
+            silent.retain(|_, found| hold_back(judge, cluster, found));
         }
         silent.retain(|_, found| !is_of_outage(judge, cluster, found));
         return false;
@@ -159,18 +159,32 @@ fn is_undecided_since(
     since: UnixMs,
     found: &Finding,
 ) -> bool {
-    let attempts = f64::from(judge.limits.target_failures.max(1)) + 1.0;
-    let decided = WAIT_SECONDS.max(cluster.scrape_period().as_secs_f64() * attempts);
-    let seconds = cluster.now().duration_since(since).as_secs_f64();
-    seconds < decided && judge.tracker.open_one(&found.id).is_none()
+    is_recent(judge, cluster, since) && judge.tracker.open_one(&found.id).is_none()
 }
 
-/// Whether all targets of a node fail, and their next attempts decide whether it is down.
+/// Whether so little time has passed since an instant that not every target was tried often enough.
+fn is_recent(judge: &JudgeState, cluster: &Cluster, since: UnixMs) -> bool {
+    let attempts = f64::from(judge.limits.target_failures.max(1)) + 1.0;
+    let decided = WAIT_SECONDS.max(cluster.scrape_period().as_secs_f64() * attempts);
+    cluster.now().duration_since(since).as_secs_f64() < decided
+}
+
+/// Whether a node is reported although others may be down for the same reason: while they would not have failed as often,
+/// no page is made of it.
+fn hold_back(judge: &JudgeState, cluster: &Cluster, found: &mut Finding) -> bool {
+    let open = judge.tracker.open_one(&found.id).map(|open| open.severity);
+    if is_recent(judge, cluster, found.since) && open < Some(Severity::Critical) {
+        found.severity = found.severity.min(Severity::Warning);
+        return open.is_some();
+    }
+    true
+}
+
+/// Whether all targets of a node fail, and the next attempts of some decide whether it is down.
 fn is_undecided(judge: &JudgeState, cluster: &Cluster, node: &Node) -> bool {
-    let mut targets =
-        node.sources.iter().filter_map(|source| cluster.target_by_id(source.target)).peekable();
-    targets.peek().is_some()
-        && targets.all(|target| (1..judge.limits.target_failures).contains(&target.failures))
+    let targets = || node.sources.iter().filter_map(|it| cluster.target_by_id(it.target));
+    targets().all(|target| target.failures > 0)
+        && targets().any(|target| target.failures < judge.limits.target_failures)
 }
 
 fn rack_finding(entity: Entity, nodes: &[Finding], members: usize) -> Finding {

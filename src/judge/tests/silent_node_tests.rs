@@ -1,11 +1,14 @@
 //! Tests of nodes that no target answers for: lost to their jobs, or only to gaunt.
 
+use std::time::Duration;
+
 use gaunt_schema::{
-    Batch, Delivery, Device, Dialect, RejectionCounts, Report, ScrapeFailure, ScrapedPage,
-    Severity, TargetId, UnixMs, catalogue::gpu,
+    Batch, Delivery, Device, Dialect, RejectionCounts, Report, ScrapeFailure, ScrapeTarget,
+    ScrapedPage, Severity, TargetId, UnixMs, catalogue::gpu,
 };
 
 use super::telemetry_tests::{TargetFixture, node_report, push_reading};
+use gaunt_cluster::Cluster;
 
 const NODES: [&str; 5] = ["gpu001", "gpu002", "gpu003", "gpu004", "gpu005"];
 
@@ -133,4 +136,50 @@ fn node_whose_gpus_were_idle_before_is_a_warning() {
         });
         assert_eq!(found, [warning("gpu004")], "{seconds}");
     }
+}
+
+#[test]
+fn node_that_failed_a_scrape_before_all_others_did_is_no_page() {
+    // Each node has two targets that are scraped once a minute, at different seconds.
+    let mut fixture = fixture();
+    fixture.cluster = Cluster::new(Duration::from_secs(60), 20);
+    let target = |id: usize| ScrapeTarget {
+        id: TargetId(id as u32),
+        address: format!("{}:{}", NODES[id / 2], 9_100 + id % 2).as_str().into(),
+        node: Some(NODES[id / 2].into()),
+        origin: "test".into(),
+    };
+    let targets = NODES.len() * 2;
+    fixture.cluster.ingest_delivery(Delivery::Targets((0..targets).map(target).collect()));
+    let mut told = Vec::new();
+    for second in 1..=1_500 {
+        let at = UnixMs(second * 1_000);
+        for id in (0..targets).filter(|id| second % 60 == (id * 17 % 60) as i64) {
+            let report = if id % 2 == 0 {
+                job_page(id / 2, Work::Usual)
+            } else {
+                node_report(NODES[id / 2])
+            };
+            let page = ScrapedPage {
+                report,
+                dialect: Dialect::Gaunt,
+                bytes: 1,
+                rejected: RejectionCounts::default(),
+            };
+            let fails = second > if id == 7 { 1_100 } else { 1_200 };
+            let refused = || ScrapeFailure::Connect("host unreachable".into());
+            let outcome = Some(page).filter(|_| !fails).ok_or_else(refused);
+            let batch = Batch { target: TargetId(id as u32), at, duration_ms: 1.0, outcome };
+            fixture.cluster.ingest_delivery(Delivery::Batch(batch));
+        }
+        fixture.cluster.advance_to(at);
+        fixture.judge.evaluate_cluster(&fixture.cluster);
+        for finding in fixture.judge.open_findings() {
+            let what = (finding.id.clone(), finding.severity);
+            if !told.contains(&what) {
+                told.push(what);
+            }
+        }
+    }
+    assert_eq!(told, [warning("gpu004"), ("target_down".to_owned(), Severity::Warning)]);
 }
