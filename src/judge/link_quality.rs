@@ -122,7 +122,8 @@ impl ActivePort<'_> {
         if !fell && peer.is_none() {
             return None;
         }
-        let slowed = self.slowed_group().is_some();
+        // A rate that was low before explains nothing that began later.
+        let slowed = fell && self.slowed_group().is_some();
         let kinds = [fell, peer.is_some(), slowed].into_iter().filter(|kind| *kind).count();
         let used = self.carries_traffic() || !jobs_on_node(self.cluster, self.node).is_empty();
         let should = own_best.max(peer.unwrap_or_default());

@@ -17,6 +17,10 @@ use super::port_trackers::is_port_active;
 /// Other nodes that are needed to tell a fault from the design: fewer have no majority.
 const LEAST_PEERS: usize = 3;
 
+/// Nodes with a low rate are the design, and no fault of each, if there are two or more of them and only so many times as
+/// many in all.
+const DESIGN_TIMES: usize = 4;
+
 /// The rates of all active ports, by node. Nodes with equally many ports of each kind are peers.
 ///
 /// Most peers have the same rates: they are compared once for all nodes that have them, so that the cost grows with the
@@ -136,7 +140,8 @@ impl<'a> FleetLinkRates<'a> {
             let peers = self.groups[own_rates.group].rates.iter();
             peers.map(|at| (&self.rates[*at], self.rates[*at].nodes - usize::from(*at == own)))
         };
-        if peers().map(|(_, nodes)| nodes).sum::<usize>() < LEAST_PEERS {
+        let peer_count: usize = peers().map(|(_, nodes)| nodes).sum();
+        if peer_count < LEAST_PEERS {
             return None;
         }
         let mut levels = own_rates.active.clone();
@@ -151,6 +156,11 @@ impl<'a> FleetLinkRates<'a> {
             // One that is active beside as many faster ports as the peers have is no slow one: the peers do not use theirs.
             let fast_counts = peers().map(|(rates, nodes)| (rates.fast_count(instead), nodes));
             let missing = weighted_median(fast_counts)?.checked_sub(own_rates.fast_count(instead));
+            let alike = peers().filter(|(rates, _)| rates.low_count(rate) >= low_count);
+            let alike: usize = alike.map(|(_, nodes)| nodes).sum();
+            if alike > 0 && (alike + 1) * DESIGN_TIMES > peer_count + 1 {
+                return None;
+            }
             let too_many = low_count.checked_sub(usual_count)?.min(missing?);
             (too_many > 0).then_some(SurplusRate { rate, too_many, instead })
         };

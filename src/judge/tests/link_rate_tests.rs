@@ -79,6 +79,21 @@ fn adapter_that_is_slower_on_every_node_is_the_design_whatever_its_name() {
 }
 
 #[test]
+fn adapter_with_the_same_low_rate_on_a_third_of_the_nodes_is_the_design() {
+    let rates = [25.0, 100.0, 200.0, 25.0, 100.0, 200.0, 25.0, 100.0, 200.0];
+    let page = |second, node: usize| {
+        page_of_ports(second, node, &ports_with_storage(node, 400.0, rates[node]))
+    };
+    assert_eq!(found_after(60, 9, page), [""; 0]);
+    // One that is alone with its rate is a fault all the same.
+    let page = |second, node: usize| {
+        let rate = if node == 4 { 10.0 } else { rates[node] };
+        page_of_ports(second, node, &ports_with_storage(node, 400.0, rate))
+    };
+    assert_eq!(found_after(60, 9, page), ["port_rate_low/gpu004/mlx5_4/1"]);
+}
+
+#[test]
 fn slow_port_that_only_some_nodes_use_is_no_fault_of_either() {
     // 25 Gbit/s for management, without a cable on three and on five of eight nodes.
     for unused_on in [3, 5] {
