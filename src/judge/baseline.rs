@@ -180,6 +180,13 @@ impl Baseline {
         }
     }
 
+    /// Skips the time until an instant: the signal said nothing about what the baseline is for.
+    pub(super) fn skip_until(&mut self, at: CompactTimestamp) {
+        if !self.is_new() {
+            self.last = at;
+        }
+    }
+
     /// Accepts the present value as the baseline on behalf of a user. Unchanged where the value is unknown.
     #[must_use]
     pub(super) fn with_accepted(self, now: Option<f64>, limits: &Thresholds) -> Self {

@@ -16,7 +16,7 @@ use super::{
     gpu_signals::{self, GpuSignals},
     gpu_state_rules,
     gpu_tracker::GpuTracker,
-    host_averages::HostAverages,
+    host_averages::{HostAverages, NodeUse},
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     rack_down,
     sample_interval::SampleInterval,
@@ -46,8 +46,14 @@ impl JudgeState {
             |finding| harm_of(self, cluster, finding),
         );
         for (id, node) in cluster.sorted_nodes() {
-            let frozen = self.frozen.has_node(id);
-            self.hosts.entry(id).or_default().observe_node(cluster, node, frozen, &self.limits);
+            let use_of_node =
+                NodeUse { frozen: self.frozen.has_node(id), is_free: self.is_free(node) };
+            self.hosts.entry(id).or_default().observe_node(
+                cluster,
+                node,
+                use_of_node,
+                &self.limits,
+            );
             self.observe_health(cluster, id, node);
             let host = self.hosts.get(&id).copied().unwrap_or_default();
             let (mut held, mut of_new_jobs) = (0, 0);
@@ -105,6 +111,14 @@ impl JudgeState {
             let may_pause = is_rare && pauses.distort_averages(group, now, limits);
             gangs.of(group).settle_pace(group, may_pause)
         });
+    }
+
+    /// Whether no process uses any GPU of a node that has some.
+    fn is_free(&self, node: &Node) -> bool {
+        let rows = node.device_rows(DeviceClass::Gpu);
+        let is_empty =
+            |row: &u32| self.gpus.get(*row as usize).is_some_and(|gpu| gpu.start.is_empty());
+        !rows.is_empty() && rows.iter().all(is_empty)
     }
 
     fn observe_health(&mut self, cluster: &Cluster, id: NodeId, node: &Node) {

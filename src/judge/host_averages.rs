@@ -88,13 +88,22 @@ pub(super) struct BaselineComparison {
     pub(super) accepted: bool,
 }
 
+/// What a node is used for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NodeUse {
+    /// An open finding names it.
+    pub(super) frozen: bool,
+    /// No process uses any of its GPUs: its pressure says nothing about that of a job.
+    pub(super) is_free: bool,
+}
+
 impl HostAverages {
     /// Ingests the newest sample of a node.
     pub(super) fn observe_node(
         &mut self,
         cluster: &Cluster,
         node: &Node,
-        frozen: bool,
+        NodeUse { frozen, is_free }: NodeUse,
         limits: &Thresholds,
     ) {
         let Some(at) = node.sampled.filter(|at| self.last_sampled.is_none_or(|last| last < *at))
@@ -143,6 +152,10 @@ impl HostAverages {
             (&mut self.usual_cpu, &self.cpu_pressure),
             (&mut self.usual_busiest, &self.busiest_cpu),
         ] {
+            if is_free {
+                baseline.skip_until(moment.at);
+                continue;
+            }
             baseline.learn_value(
                 average.value_at(at, gap),
                 moment,

@@ -14,6 +14,7 @@ mod certificate_tests;
 mod fabric_tests;
 mod first_look_tests;
 mod flat_power_tests;
+mod host_bound_tests;
 mod inference_tests;
 mod io_wait_tests;
 mod job_stop_tests;

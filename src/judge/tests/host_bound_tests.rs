@@ -1,0 +1,47 @@
+//! Tests of hosts that hold up their GPUs: what their CPUs do for a job is no fault of its host.
+
+use gaunt_schema::{
+    Device, Dialect, Report,
+    catalogue::{gpu, host},
+};
+
+use super::telemetry_tests::{TargetFixture, node_report, push_reading};
+
+/// The second in which processes begin on a node that was free.
+const BEGINS: i64 = 600;
+
+/// The page of a node whose CPUs are busy while processes use its GPUs; nothing names their jobs. Late in the work one GPU
+/// does less.
+fn page(second: i64) -> Report {
+    let mut page = node_report("ash");
+    let works = second > BEGINS;
+    for index in 0..4 {
+        let busy = match (works, index == 0 && second > BEGINS + 300) {
+            (false, _) => 0.0,
+            (true, false) => 0.9,
+            (true, true) => 0.5,
+        };
+        for (metric, value) in [
+            (gpu::UTILIZATION, busy),
+            (gpu::MEMORY_TOTAL, 80e9),
+            (gpu::MEMORY_USED, if works { 60e9 } else { 0.0 }),
+            (gpu::POWER, 100.0 + 500.0 * busy + (second % 7) as f64),
+            (gpu::POWER_LIMIT, 700.0),
+        ] {
+            push_reading(&mut page, Device::new_gpu(index), metric, value);
+        }
+    }
+    push_reading(&mut page, Device::new_node(), host::CPU_BUSIEST, if works { 0.85 } else { 0.1 });
+    page
+}
+
+#[test]
+fn cpu_load_of_a_job_on_a_node_that_was_free_is_no_rise() {
+    let mut fixture = TargetFixture::new(&[("ash", Dialect::Dcgm)]);
+    fixture.run(BEGINS + 250, |second, _| page(second));
+    let (id, _) = fixture.cluster.node_by_name("ash").unwrap();
+    let busiest = fixture.judge.state.hosts[&id].compare_busiest_cpu(&fixture.cluster).unwrap();
+    assert!(busiest.baseline.is_some_and(|baseline| baseline > 0.7), "{busiest:?}");
+    fixture.run(200, |second, _| page(second));
+    assert_eq!(fixture.open_ids(), [""; 0]);
+}
