@@ -1,6 +1,6 @@
 //! Ports with traffic: their place in the fabric, and whether packets queue up at them.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{AbsenceReason, DeviceClass, SanitizedText, catalogue::port};
@@ -40,6 +40,8 @@ pub(super) struct Congestion {
 struct CongestionSigns {
     /// Marks or queues over a limit that holds anywhere.
     is_certain: bool,
+    /// Whether its switch reports a queue there.
+    is_queued: bool,
     /// The share of ECN-marked packets, and that / baseline.
     marked: f64,
     marked_times: Option<f64>,
@@ -65,8 +67,10 @@ impl CongestionSigns {
         let waits = waited.is_some_and(|times| times >= limits.counter_times);
         let is_paused = paused.is_some_and(|share| share >= limits.congested_ratio);
         let waited = current_value(link.transmit_wait, cluster).filter(|_| waits && !is_paused);
+        let is_queued = far.is_some_and(|times| times >= 1.0);
         Self {
-            is_certain: far.is_some_and(|times| times >= 1.0) || (is_marked && !is_usual),
+            is_certain: is_queued || (is_marked && !is_usual),
+            is_queued,
             marked: marked.unwrap_or_default(),
             marked_times,
             is_delayed: waits || is_paused,
@@ -87,9 +91,9 @@ impl CongestionSigns {
 /// Share of the marks of the most marked port below which those of another one tell nothing.
 const FAINT_SHARE: f64 = 0.1;
 
-/// Share of the waiting of the port of a job that waits longest below which that of another one tells nothing: it waits for its
-/// turn in the same collectives.
-const FAINT_WAIT_SHARE: f64 = 0.25;
+/// Share of the waiting of the port of a job that waits longest, and of the marks of the most marked port of a node, below
+/// which those of another one tell nothing: it takes part in the same collectives.
+const FAINT_SIBLING_SHARE: f64 = 0.25;
 
 /// Whether nothing can tell if packets queue up at a port: the only counter that would stands at its maximum.
 fn is_unknown(judge: &JudgeState, cluster: &Cluster, row: u32, link: &LinkAverages) -> bool {
@@ -173,12 +177,19 @@ pub(super) fn collect_loaded_ports<'a>(
     };
     let longest = longest_waits(judge, cluster, &ports, &signs);
     let signs: Vec<(&CongestionSigns, bool)> = signs.iter().zip(slower).collect();
-    let any_marked = signs.iter().any(|sign| is_marked(*sign));
+    let mut most_marked: HashMap<NodeId, f64> = HashMap::new();
+    for (port, sign) in ports.iter().zip(&signs).filter(|(_, sign)| is_marked(**sign)) {
+        let most = most_marked.entry(port.node).or_default();
+        *most = most.max(sign.0.marked);
+    }
+    let any_marked = !most_marked.is_empty();
     let rails_with_errors = rails_with_errors(&ports, cluster, limits);
     for ((port, (sign, is_slower)), longest) in ports.iter_mut().zip(signs).zip(longest) {
         let drops = sign.is_resending && is_slower && !rails_with_errors.contains(&port.rail);
-        let is_marked = is_marked((sign, is_slower));
-        let is_clear = sign.waited.is_none_or(|waited| waited >= longest * FAINT_WAIT_SHARE);
+        let most = most_marked.get(&port.node).copied().unwrap_or_default();
+        let is_marked = is_marked((sign, is_slower))
+            && (sign.is_queued || sign.marked >= most * FAINT_SIBLING_SHARE);
+        let is_clear = sign.waited.is_none_or(|waited| waited >= longest * FAINT_SIBLING_SHARE);
         let is_delayed = sign.is_delayed && is_clear;
         let is_congested = is_marked || ((is_delayed || drops) && !any_marked);
         // Whoever waits for credits or is paused has lost that time, whatever its past.

@@ -232,3 +232,14 @@ fn names_by_address_tell_no_rail_and_hide_no_congestion() {
     let of_one_node = |node: usize, _| if node == 2 { 3e-3 } else { 2e-4 };
     assert_eq!(findings_of_addresses(of_one_node), [""; 0], "no job is slower for it");
 }
+
+#[test]
+fn few_marks_of_sibling_ports_are_those_of_the_same_traffic() {
+    let found = findings_with(|node, name| match (node < 4, name) {
+        (true, "rocep9s0") => 0.008,
+        (true, _) => 0.0016,
+        (false, _) => 2e-4,
+    });
+    let found: Vec<_> = found.iter().map(|(_, id, _)| id.as_str()).collect();
+    assert_eq!(found, ["leaf_congested/s0/0"]);
+}
