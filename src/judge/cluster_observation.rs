@@ -46,14 +46,9 @@ impl JudgeState {
             |finding| harm_of(self, cluster, finding),
         );
         for (id, node) in cluster.sorted_nodes() {
-            let use_of_node =
-                NodeUse { frozen: self.frozen.has_node(id), is_free: self.is_free(node) };
-            self.hosts.entry(id).or_default().observe_node(
-                cluster,
-                node,
-                use_of_node,
-                &self.limits,
-            );
+            let use_of_node = self.use_of_node(id, node);
+            let host = self.hosts.entry(id).or_default();
+            host.observe_node(cluster, node, use_of_node, &self.limits);
             self.observe_health(cluster, id, node);
             let host = self.hosts.get(&id).copied().unwrap_or_default();
             let (mut held, mut of_new_jobs) = (0, 0);
@@ -113,12 +108,12 @@ impl JudgeState {
         });
     }
 
-    /// Whether no process uses any GPU of a node that has some.
-    fn is_free(&self, node: &Node) -> bool {
+    fn use_of_node(&self, id: NodeId, node: &Node) -> NodeUse {
         let rows = node.device_rows(DeviceClass::Gpu);
         let is_empty =
             |row: &u32| self.gpus.get(*row as usize).is_some_and(|gpu| gpu.start.is_empty());
-        !rows.is_empty() && rows.iter().all(is_empty)
+        let is_free = !rows.is_empty() && rows.iter().all(is_empty);
+        NodeUse { frozen: self.frozen.has_node(id), is_free }
     }
 
     fn observe_health(&mut self, cluster: &Cluster, id: NodeId, node: &Node) {

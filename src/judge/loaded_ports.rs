@@ -35,13 +35,20 @@ pub(super) struct Congestion {
     pub(super) is_of_sender: bool,
 }
 
+/// A sign of congestion that needs no comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CertainSign {
+    /// Its switch reports a queue at it.
+    Queue,
+    /// Its packets are ECN-marked.
+    Marks,
+}
+
 /// The signals of congestion at one port.
 #[derive(Clone, Copy, Debug, Default)]
 struct CongestionSigns {
-    /// Marks or queues over a limit that holds anywhere.
-    is_certain: bool,
-    /// Whether its switch reports a queue there.
-    is_queued: bool,
+    /// What is over a limit that holds anywhere.
+    certain: Option<CertainSign>,
     /// The share of ECN-marked packets, and that / baseline.
     marked: f64,
     marked_times: Option<f64>,
@@ -67,10 +74,9 @@ impl CongestionSigns {
         let waits = waited.is_some_and(|times| times >= limits.counter_times);
         let is_paused = paused.is_some_and(|share| share >= limits.congested_ratio);
         let waited = current_value(link.transmit_wait, cluster).filter(|_| waits && !is_paused);
-        let is_queued = far.is_some_and(|times| times >= 1.0);
+        let queue = far.filter(|times| *times >= 1.0).map(|_| CertainSign::Queue);
         Self {
-            is_certain: is_queued || (is_marked && !is_usual),
-            is_queued,
+            certain: queue.or((is_marked && !is_usual).then_some(CertainSign::Marks)),
             marked: marked.unwrap_or_default(),
             marked_times,
             is_delayed: waits || is_paused,
@@ -81,7 +87,7 @@ impl CongestionSigns {
     }
 
     fn is_any(self, limits: &Thresholds) -> bool {
-        self.is_certain
+        self.certain.is_some()
             || self.is_delayed
             || self.is_resending
             || self.marked_times.is_some_and(|times| times >= limits.marked_times)
@@ -166,14 +172,14 @@ pub(super) fn collect_loaded_ports<'a>(
     let slower_nodes = nodes_of_slower_jobs(judge);
     let slower: Vec<bool> = ports.iter().map(|port| slower_nodes.contains(&port.node)).collect();
     // Beside ports where the queue certainly is, a small part of their marks is the same traffic on its way there.
-    let certain = signs.iter().filter(|sign| sign.is_certain).map(|sign| sign.marked);
+    let certain = signs.iter().filter(|sign| sign.certain.is_some()).map(|sign| sign.marked);
     let faint = certain.fold(0.0, f64::max) * FAINT_SHARE;
     let is_marked = |(sign, is_slower): (&CongestionSigns, bool)| {
-        if !sign.is_certain && sign.marked < faint {
+        if sign.certain.is_none() && sign.marked < faint {
             return false;
         }
         let least = if is_slower { limits.marked_times } else { limits.marked_times * quiet };
-        sign.is_certain || sign.marked_times.is_some_and(|times| times >= least)
+        sign.certain.is_some() || sign.marked_times.is_some_and(|times| times >= least)
     };
     let longest = longest_waits(judge, cluster, &ports, &signs);
     let signs: Vec<(&CongestionSigns, bool)> = signs.iter().zip(slower).collect();
@@ -188,12 +194,13 @@ pub(super) fn collect_loaded_ports<'a>(
         let drops = sign.is_resending && is_slower && !rails_with_errors.contains(&port.rail);
         let most = most_marked.get(&port.node).copied().unwrap_or_default();
         let is_marked = is_marked((sign, is_slower))
-            && (sign.is_queued || sign.marked >= most * FAINT_SIBLING_SHARE);
+            && (sign.certain == Some(CertainSign::Queue)
+                || sign.marked >= most * FAINT_SIBLING_SHARE);
         let is_clear = sign.waited.is_none_or(|waited| waited >= longest * FAINT_SIBLING_SHARE);
         let is_delayed = sign.is_delayed && is_clear;
         let is_congested = is_marked || ((is_delayed || drops) && !any_marked);
         // Whoever waits for credits or is paused has lost that time, whatever its past.
-        let is_certain = sign.is_certain || sign.is_delayed;
+        let is_certain = sign.certain.is_some() || sign.is_delayed;
         let is_of_sender = !is_marked && sign.is_delayed;
         port.congested = is_congested.then_some(Congestion { is_certain, is_of_sender });
     }

@@ -34,16 +34,29 @@ const LESS_POWER: f64 = 0.9;
 /// Utilization / usual utilization from which a GPU is clearly busier: the same work takes it longer.
 const BUSIER: f64 = 1.3;
 
-/// Returns the clock below which a GPU of a job on one node has fallen far below the lowest of its past, if it has while its
-/// work goes on: it is as busy as ever and draws clearly less power, or it is clearly busier and draws no more. Under a
-/// heavier load, to which a clock may yield, it draws more.
+/// The temperature in degrees Celsius below which no GPU lowers its clock for it: NVIDIA's data-centre boards begin to at 83
+/// and more.
+const HOT_CELSIUS: f64 = 82.0;
+
+/// A clock that has fallen far below the lowest of its own past.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoneFall {
+    /// The clock below which it has.
+    pub(super) least: f64,
+    /// The temperature from which heat explains that, if the GPU is as hot.
+    pub(super) hot_from: Option<f64>,
+}
+
+/// Returns whether the clock of a GPU of a job on one node has fallen far below the lowest of its past while its work goes
+/// on: it is as busy as ever and draws clearly less power, it is clearly busier and draws no more, or it is so hot that it
+/// lowers its clock. Under a heavier load, to which a clock may yield, it draws more.
 pub(super) fn fallen_alone(
     judge: &JudgeState,
     cluster: &Cluster,
     row: u32,
     group: &JobGroup,
     signals: &GpuSignals,
-) -> Option<f64> {
+) -> Option<LoneFall> {
     let limits = &judge.limits;
     let averages = &judge.gpus.get(row as usize)?.averages;
     let least = averages.lowest_clock()? * limits.slow_clock_ratio;
@@ -54,5 +67,9 @@ pub(super) fn fallen_alone(
     let power = signals.power? / averages.usual_power()?;
     let goes_on =
         (busy >= limits.hungry_ratio && power < LESS_POWER) || (busy >= BUSIER && power <= 1.0);
-    goes_on.then_some(least)
+    let reports_reason = signals.hw_slowdown.or(signals.sw_thermal).is_some();
+    let is_hot = power <= 1.0
+        && !reports_reason
+        && cluster.current_value(gpu::TEMPERATURE, row).is_some_and(|now| now >= HOT_CELSIUS);
+    (goes_on || is_hot).then_some(LoneFall { least, hot_from: is_hot.then_some(HOT_CELSIUS) })
 }

@@ -227,7 +227,8 @@ struct SlowGpu<'a> {
     /// Share of the time in which a thermal or HW slowdown holds the clock down.
     throttled: Option<f64>,
     temperature: Option<f64>,
-    /// The temperature from which it is hotter than its peers, if it is, is below their clock and reports no reason.
+    /// The temperature from which heat explains its clock, if it is as hot and reports no reason: from its peers, or where
+    /// it has none, from what boards stand.
     hotter_than: Option<f64>,
     /// Its activity / median of its peers, which wait for it, if its clock did not fall.
     awaited: Option<f64>,
@@ -283,7 +284,8 @@ impl<'a> SlowGpu<'a> {
         let alone = group.filter(|_| !is_below || is_capped);
         let alone = alone.and_then(|group| fallen_alone(judge, cluster, row, group, &signals));
         let is_capped = is_capped && alone.is_none();
-        let fallen_below = alone.or(fallen_below.filter(|_| !is_capped));
+        let least_alone = alone.map(|alone| alone.least);
+        let fallen_below = least_alone.or(fallen_below.filter(|_| !is_capped));
         let is_below = !is_capped && (is_below || fallen_below.is_some());
         let is_plain = !is_below && !is_throttled;
         let held_down = is_plain.then(|| held_down(judge, cluster, row, clock, &signals)).flatten();
@@ -305,7 +307,10 @@ impl<'a> SlowGpu<'a> {
             group,
             throttled,
             temperature,
-            hotter_than: hotter_than.filter(|_| is_below),
+            hotter_than: match alone {
+                Some(alone) => alone.hot_from,
+                None => hotter_than.filter(|_| is_below),
+            },
             awaited: awaited.filter(|_| is_below),
             lingers,
             clock,
@@ -372,7 +377,7 @@ impl<'a> SlowGpu<'a> {
         PendingFinding::of(kind, self.entity.clone(), kinds, true)
             .with_hold_seconds(if self.fallen.is_some() && !self.is_alone {
                 0.0
-            } else if self.lingers.is_some() || self.is_alone {
+            } else if self.lingers.is_some() || self.is_alone && self.hotter_than.is_none() {
                 limits.unexplained_seconds.max(samples)
             } else {
                 limits.slow_gpu_seconds.max(samples)
@@ -425,9 +430,13 @@ impl<'a> SlowGpu<'a> {
                     format!("baseline {baseline:.2}; limit: from its past")
                 })),
             EvidenceRow::WaitingGpus.to_evidence((waits > 0).then_some(waits as f64), None),
-            EvidenceRow::Temperature
-                .to_evidence(self.temperature, self.hotter_than)
-                .with_note(self.hotter_than.map_or("", |_| "limit: from its peers")),
+            EvidenceRow::Temperature.to_evidence(self.temperature, self.hotter_than).with_note(
+                match (self.hotter_than, self.is_alone) {
+                    (None, _) => "",
+                    (_, true) => "limit: from its maximum",
+                    (_, false) => "limit: from its peers",
+                },
+            ),
             EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
             EvidenceRow::LingeringGpu.to_evidence(self.lingers, None),
             EvidenceRow::PeerActivity.to_evidence(self.awaited, Some(limits.uneven_times)),
@@ -454,7 +463,8 @@ impl<'a> SlowGpu<'a> {
             format!("{} is throttled: {below}thermal or HW slowdown", self.entity)
         } else if self.hotter_than.is_some() {
             let hot = self.temperature.unwrap_or_default();
-            format!("{} is throttled: {below}{hot:.0} °C, far hotter than its peers", self.entity)
+            let why = if self.is_alone { "near its maximum" } else { "far hotter than its peers" };
+            format!("{} is throttled: {below}{hot:.0} °C, {why}", self.entity)
         } else if let Some(activity) = self.awaited {
             format!(
                 "{} is a straggler: {below}its activity {activity:.2} × theirs, which wait for it",

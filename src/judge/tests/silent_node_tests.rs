@@ -142,7 +142,7 @@ fn node_whose_gpus_were_idle_before_is_a_warning() {
 fn node_that_failed_a_scrape_before_all_others_did_is_no_page() {
     // Each node has two targets that are scraped once a minute, at different seconds.
     let mut fixture = fixture();
-    fixture.cluster = Cluster::new(Duration::from_secs(60), 20);
+    fixture.cluster = Cluster::new(Duration::from_mins(1), 20);
     let target = |id: usize| ScrapeTarget {
         id: TargetId(id as u32),
         address: format!("{}:{}", NODES[id / 2], 9_100 + id % 2).as_str().into(),

@@ -159,3 +159,30 @@ fn job_on_one_node_is_told_by_its_past_alone_and_a_heavier_load_is_not() {
     assert_eq!(run(Shown { clock_hertz: 1.05e9, ..capped }), told);
     assert_eq!(run(WORKS), [], "it draws more, and its clock yields to that");
 }
+
+#[test]
+fn hot_gpu_that_has_its_job_alone_is_told_whatever_its_load_is() {
+    let run = |celsius: f64| {
+        let mut fixture = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
+        fixture.run(420, |second, _| {
+            let is_late = second >= 180;
+            let busy = if is_late && second / 60 % 2 == 0 { 0.4 } else { 0.98 };
+            let mut page = node_report("gpu001");
+            let device = page.ensure_device(Device::new_gpu(0));
+            page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
+            for (metric, value) in [
+                (gpu::UTILIZATION, busy),
+                (gpu::POWER, if is_late { 500.0 } else { 600.0 } * busy),
+                (gpu::POWER_LIMIT, 700.0),
+                (gpu::SM_CLOCK, if is_late { 1.3e9 } else { 1.7e9 }),
+                (gpu::TEMPERATURE, if is_late { celsius } else { 55.0 }),
+            ] {
+                push_reading(&mut page, Device::new_gpu(0), metric, value);
+            }
+            page
+        });
+        open(&fixture)
+    };
+    assert_eq!(run(90.0), [("throttled/gpu001/0".to_owned(), Severity::Warning)]);
+    assert_eq!(run(60.0), []);
+}
