@@ -44,7 +44,7 @@ pub(super) struct HostAverages {
     usual_response: Baseline,
     /// When its ports last carried more than next to nothing of their baseline.
     carried: CompactTimestamp,
-    last_sampled: Option<UnixMs>,
+    last_sampled: CompactTimestamp,
     /// Evidence that its pressure has risen.
     pub(super) evidence: HostEvidence,
 }
@@ -106,11 +106,9 @@ impl HostAverages {
         NodeUse { frozen, is_free }: NodeUse,
         limits: &Thresholds,
     ) {
-        let Some(at) = node.sampled.filter(|at| self.last_sampled.is_none_or(|last| last < *at))
-        else {
-            return;
-        };
-        self.last_sampled = Some(at);
+        let is_new = |at: &UnixMs| CompactTimestamp::of(*at).is_after(self.last_sampled);
+        let Some(at) = node.sampled.filter(is_new) else { return };
+        self.last_sampled = CompactTimestamp::of(at);
         self.queue = serving_queue::sum_queues(cluster, node);
         let gap = cluster.freshness_window();
         let tick = &mut SampleTiming::new(at, limits.average_seconds, gap);
@@ -191,13 +189,13 @@ impl HostAverages {
     }
 
     /// When its last sample was read.
-    pub(super) fn last_sampled(&self) -> Option<UnixMs> {
-        self.last_sampled
+    pub(super) fn last_sampled(&self) -> Option<CompactTimestamp> {
+        Some(self.last_sampled).filter(|at| at.is_set())
     }
 
     /// Whether it was read at all.
     pub(super) fn is_read(&self) -> bool {
-        self.last_sampled.is_some()
+        self.last_sampled.is_set()
     }
 
     /// Returns its baselines.
@@ -349,8 +347,7 @@ impl HostAverages {
 
     /// Seconds from the last sample that showed traffic to the last sample: between samples nothing is known.
     fn silent_seconds(&self) -> f64 {
-        let last = self.last_sampled.map(CompactTimestamp::of);
-        last.map_or(0.0, |last| last.seconds_since(self.carried))
+        self.last_sampled().map_or(0.0, |last| last.seconds_since(self.carried))
     }
 }
 

@@ -11,7 +11,6 @@ use super::{
     frozen_baselines::FrozenBaselines,
     host_averages::{BaselineComparison, HostAverages},
     host_evidence::{HeldRises, PressureSource, SOURCES},
-    moving_average::CompactTimestamp,
     residual_histogram::ResidualHistogram,
 };
 
@@ -53,7 +52,7 @@ impl UsualPressure {
     ) {
         let round_s = limits.average_seconds.max(cluster.scrape_period().as_secs_f64());
         for (id, host) in hosts {
-            let Some(at) = host.last_sampled().map(CompactTimestamp::of) else { continue };
+            let Some(at) = host.last_sampled() else { continue };
             let last = host.evidence.last_round;
             if last.is_set() && at.seconds_since(last) < round_s {
                 continue;
