@@ -1,7 +1,7 @@
 //! One played world: its pages through an engine in virtual time, and the score of its findings.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::Write,
     path::{Path, PathBuf},
@@ -11,8 +11,8 @@ use std::{
 use anyhow::{Context, anyhow};
 use gaunt::command::judge_command::{FindingEpisode, VirtualRun};
 use gaunt_schema::{
-    Batch, Delivery, FindingKind, SanitizedText, ScrapeFailure, ScrapeTarget, TargetId, UnixMs,
-    text,
+    Batch, Delivery, FindingKind, SanitizedText, ScrapeFailure, ScrapeTarget, ScrapedPage,
+    TargetId, UnixMs, text,
 };
 use gaunt_worlds::{
     draw::{WorldCase, draw_world, job_list_json, topology_file_name, topology_text, world_truths},
@@ -142,6 +142,12 @@ pub(super) trait WorldChange {
     fn period_times(&self) -> u32 {
         1
     }
+
+    /// Whether pages are read as the aggregator reads them, each after the one before it: in a third of the time, and with
+    /// the busiest processor between the two. Otherwise each page is read by itself.
+    fn reads_in_sequence(&self) -> bool {
+        false
+    }
 }
 
 /// The world as it is.
@@ -233,6 +239,30 @@ fn list_targets(pages: &ExporterPages) -> Vec<ScrapeTarget> {
     pages.targets().iter().enumerate().map(target).collect()
 }
 
+/// Reads pages: each by itself, or as the one that follows the last page of its target.
+struct PageDecoder {
+    limits: text::PageLimits,
+    templates: Option<text::TemplateCache>,
+    states: BTreeMap<u32, text::TemplateState>,
+}
+
+impl PageDecoder {
+    fn new(in_sequence: bool) -> Self {
+        let templates = in_sequence.then(text::TemplateCache::default);
+        Self { limits: text::PageLimits::default(), templates, states: BTreeMap::new() }
+    }
+
+    fn decode(&mut self, target: u32, page: &[u8]) -> Result<ScrapedPage, ScrapeFailure> {
+        match &self.templates {
+            Some(templates) => {
+                let state = self.states.entry(target).or_default();
+                templates.decode_page(state, page, &self.limits)
+            }
+            None => text::decode_page(page, &self.limits),
+        }
+    }
+}
+
 /// Advances the physics each second, and ingests every page that is due.
 fn play_pages(
     world: &World,
@@ -241,7 +271,7 @@ fn play_pages(
     run: &mut VirtualRun,
     change: &dyn WorldChange,
 ) -> anyhow::Result<()> {
-    let limits = text::PageLimits::default();
+    let mut decoder = PageDecoder::new(change.reads_in_sequence());
     let targets: Vec<usize> = pages.targets().iter().map(|target| target.node).collect();
     let mut due: Vec<f64> = (0..targets.len()).map(|target| pages.due_at(target, 0.0)).collect();
     let mut scrapes = vec![0; targets.len()];
@@ -272,7 +302,7 @@ fn play_pages(
                 continue;
             };
             for (target, page) in change.change_page(target as u32, scrapes[target], page) {
-                deliver(target, text::decode_page(page.as_bytes(), &limits));
+                deliver(target, decoder.decode(target, page.as_bytes()));
             }
         }
         run.run_tick(instant_of(second));
