@@ -17,6 +17,9 @@ struct ScenarioTestRun {
     now: UnixMs,
     period: Duration,
     dialects: &'static [Dialect],
+    templates: text::TemplateCache,
+    /// One for each target.
+    states: Vec<text::TemplateState>,
 }
 
 impl ScenarioTestRun {
@@ -29,14 +32,17 @@ impl ScenarioTestRun {
             _ => &[Dialect::Dcgm, Dialect::NodeExporter],
         };
         engine.run_tick(START);
-        let targets = (0..fleet.node_count() * dialects.len()).map(|id| ScrapeTarget {
+        let target_count = fleet.node_count() * dialects.len();
+        let targets = (0..target_count).map(|id| ScrapeTarget {
             id: TargetId(id as u32),
             address: format!("{}:{}", fleet.node_name(id / dialects.len()), 9_000 + id).into(),
             node: Some(SanitizedText::new(fleet.node_name(id / dialects.len()))),
             origin: "test".into(),
         });
         engine.ingest_delivery(Delivery::Targets(targets.collect()));
-        Self { fleet, engine, now: START, period, dialects }
+        let templates = text::TemplateCache::default();
+        let states = (0..target_count).map(|_| text::TemplateState::default()).collect();
+        Self { fleet, engine, now: START, period, dialects, templates, states }
     }
 
     fn step_period(&mut self) {
@@ -53,19 +59,20 @@ impl ScenarioTestRun {
     }
 
     /// The outcome of each exporter of a node. A report in gaunt's own format need not become text.
-    fn scrape_node(&self, node: usize) -> Vec<Result<ScrapedPage, ScrapeFailure>> {
+    fn scrape_node(&mut self, node: usize) -> Vec<Result<ScrapedPage, ScrapeFailure>> {
         if let Some(report) = self.fleet.scraped_report(node) {
             let (dialect, rejected) = (Dialect::Gaunt, RejectionCounts::default());
             return vec![Ok(ScrapedPage { report, dialect, bytes: 0, rejected })];
         }
         let pages = self.fleet.scraped_pages(node);
-        let decode_page_of = |dialect: &Dialect| {
+        let states = &mut self.states[node * self.dialects.len()..];
+        let decode_page_of = |(dialect, state): (&Dialect, &mut text::TemplateState)| {
             let page = pages.iter().find(|(speaks, _)| speaks == dialect);
             let refused = ScrapeFailure::Connect("connection refused".into());
             let (_, page) = page.ok_or(refused)?;
-            text::decode_page(page.as_bytes(), &PageLimits::default())
+            self.templates.decode_page(state, page.as_bytes(), &PageLimits::default())
         };
-        self.dialects.iter().map(decode_page_of).collect()
+        self.dialects.iter().zip(states).map(decode_page_of).collect()
     }
 
     fn ask_at(&self, question: &Question, then: Option<TimeParam>) -> Answer {
