@@ -98,7 +98,7 @@ pub(super) fn draw_host_names(
             JoinStyle::Localhost => (Some("localhost".to_owned()), short.clone()),
             JoinStyle::Absent => (None, short.clone()),
         };
-        debug_assert!(!is_joined_by_address || host_page_name == short);
+        assert!(!is_joined_by_address || host_page_name == short);
         HostNames { name: short, gpu_page_name, host_page_name, address }
     };
     short_names(key, racks).into_iter().enumerate().map(build).collect()
