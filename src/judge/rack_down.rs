@@ -1,6 +1,6 @@
 //! A rack that is cut off, or gaunt itself: one finding instead of one for each of its nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gaunt_schema::{Entity, EntityKind, Finding, FindingKind, SanitizedText, Severity, UnixMs};
 
@@ -77,11 +77,10 @@ pub(super) fn add_nodes_or_racks(
         // While the others are undecided it may be the rack.
         let undecided = members.iter().any(|node| is_undecided(judge, cluster, node));
         if undecided && !is_open {
-            for node in members {
-                if silent.get(&node.name).is_some_and(|found| waits(judge, cluster, found)) {
-                    silent.remove(&node.name);
-                }
-            }
+            let of_rack: BTreeSet<&SanitizedText> = members.iter().map(|node| &node.name).collect();
+            silent.retain(|name, found| {
+                !of_rack.contains(name) || keep_while_undecided(judge, cluster, found)
+            });
         }
     }
     outcome.findings.extend(silent.into_values());
@@ -106,7 +105,7 @@ fn report_cut_off(
     if all < LEAST_NODES || down < least {
         let undecided = nodes().filter(|node| is_undecided(judge, cluster, node)).count();
         if all >= LEAST_NODES && down + undecided >= least {
-            silent.retain(|_, found| hold_back(judge, cluster, found));
+            silent.retain(|_, found| keep_while_undecided(judge, cluster, found));
         }
         silent.retain(|_, found| !is_of_outage(judge, cluster, found));
         return false;
@@ -143,23 +142,9 @@ pub(super) fn is_known_cut_off(tracker: &FindingTracker) -> bool {
 /// Whether a node fails since gaunt was cut off from all of them, which is over for so short a time that its next attempts
 /// decide whether it is down itself: nodes come back one after the other.
 fn is_of_outage(judge: &JudgeState, cluster: &Cluster, found: &Finding) -> bool {
-    found.since <= judge.cut_off_at && is_undecided_since(judge, cluster, judge.cut_off_at, found)
-}
-
-/// Whether a node that was not reported yet waits for others that may be down for the same reason: until these would have
-/// failed as often.
-fn waits(judge: &JudgeState, cluster: &Cluster, found: &Finding) -> bool {
-    is_undecided_since(judge, cluster, found.since, found)
-}
-
-/// Whether so little time has passed that not every target was tried often enough, and the finding is not open.
-fn is_undecided_since(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    since: UnixMs,
-    found: &Finding,
-) -> bool {
-    is_recent(judge, cluster, since) && judge.tracker.open_one(&found.id).is_none()
+    found.since <= judge.cut_off_at
+        && is_recent(judge, cluster, judge.cut_off_at)
+        && judge.tracker.open_one(&found.id).is_none()
 }
 
 /// Whether so little time has passed since an instant that not every target was tried often enough.
@@ -169,9 +154,9 @@ fn is_recent(judge: &JudgeState, cluster: &Cluster, since: UnixMs) -> bool {
     cluster.now().duration_since(since).as_secs_f64() < decided
 }
 
-/// Whether a node is reported although others may be down for the same reason: while they would not have failed as often,
-/// no page is made of it.
-fn hold_back(judge: &JudgeState, cluster: &Cluster, found: &mut Finding) -> bool {
+/// Keeps the finding of a node while others may be down for the same reason: until these would have failed as often, only
+/// if it is open already, and as a warning. Returns whether it is kept.
+fn keep_while_undecided(judge: &JudgeState, cluster: &Cluster, found: &mut Finding) -> bool {
     let open = judge.tracker.open_one(&found.id).map(|open| open.severity);
     if is_recent(judge, cluster, found.since) && open < Some(Severity::Critical) {
         found.severity = found.severity.min(Severity::Warning);
