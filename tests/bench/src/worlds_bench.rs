@@ -54,6 +54,9 @@ pub(crate) struct WorldsBenchOptions {
     /// Quiet worlds only for `worlds`: pages per 1,000 GPU-days.
     #[arg(long)]
     quiet: bool,
+    /// Duration of each quiet world for `worlds`, instead of the minutes around what looks like a fault.
+    #[arg(long, value_name = "H", requires = "quiet")]
+    hours: Option<f64>,
     /// Folder for the pages of the worlds that `worlds` plays, for `gaunt judge --from`.
     #[arg(long, value_name = "DIR")]
     dump: Option<PathBuf>,
@@ -129,6 +132,8 @@ struct WorldSelection {
     family: &'static str,
     seed: u64,
     case: WorldCase<'static>,
+    /// Duration of the run, where it is not the drawn one.
+    lasts_s: Option<f64>,
 }
 
 fn select_worlds(options: &WorldsBenchOptions, judge: &JudgeBenchOptions) -> Vec<WorldSelection> {
@@ -160,7 +165,8 @@ fn select_worlds(options: &WorldsBenchOptions, judge: &JudgeBenchOptions) -> Vec
             };
             let seed = first + (number * 10_000 + world) as u64;
             if options.world.is_none_or(|only| only == seed) {
-                runs.push(WorldSelection { family: family.name, seed, case });
+                let lasts_s = options.hours.map(|hours| hours * 3_600.0);
+                runs.push(WorldSelection { family: family.name, seed, case, lasts_s });
             }
         }
     }
@@ -177,7 +183,7 @@ fn play_all(runs: &[WorldSelection], dump_to: Option<&Path>) -> Vec<PlayedWorld>
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(run) = runs.get(index) else { return own };
-                if let Ok(world) = play_world(run.family, run.seed, &run.case, dump_to) {
+                if let Ok(world) = play_world(run, dump_to) {
                     own.push((index, world));
                 }
             }

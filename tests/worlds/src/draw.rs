@@ -3,7 +3,7 @@
 //! Every draw has a key of its own, so that the same family and seed with another fault is the same cluster.
 
 use crate::{
-    cluster_plan::{ClusterPlan, GpuModel, NodePlan},
+    cluster_plan::{ChorePlan, ClusterPlan, GpuModel, NodePlan},
     fault_plan::{FaultCourse, FaultKind},
     random::RandomKey,
     world::World,
@@ -38,7 +38,7 @@ pub use site_files::{
 pub use truths::world_truths;
 pub use visibility::is_culprit_on_pages;
 
-/// Seconds of a run for which hosts have their chores drawn: longer than any run.
+/// Seconds of a run for which hosts have their chores drawn: longer than any run as it is drawn.
 const CHORES_WITHIN_S: f64 = 3_600.0;
 
 /// Least seconds and scrapes of a run after its last time limit.
@@ -93,6 +93,23 @@ pub fn draw_world(family: &str, seed: u64, case: WorldCase<'_>) -> Result<World,
         }
     }
     Ok(world)
+}
+
+/// Lets a drawn world last this long: its hosts have their chores of the first hour in each hour.
+pub fn lengthen_world(world: &mut World, duration_s: f64) {
+    for node in &mut world.cluster.nodes {
+        let chores = &mut node.host.chores;
+        let first_hour = chores.clone();
+        let mut later_s = CHORES_WITHIN_S;
+        while later_s < duration_s {
+            chores.extend(first_hour.iter().map(|chore| ChorePlan {
+                span_s: chore.span_s.start + later_s..chore.span_s.end + later_s,
+                ..*chore
+            }));
+            later_s += CHORES_WITHIN_S;
+        }
+    }
+    world.duration_s = duration_s;
 }
 
 /// The kinds of faults that can strike the cluster of a family and seed.

@@ -15,14 +15,16 @@ use gaunt_schema::{
     TargetId, UnixMs, text,
 };
 use gaunt_worlds::{
-    draw::{WorldCase, draw_world, job_list_json, topology_file_name, topology_text, world_truths},
+    draw::{
+        draw_world, job_list_json, lengthen_world, topology_file_name, topology_text, world_truths,
+    },
     pages::ExporterPages,
     physics::RatePhysics,
     random::RandomKey,
     world::{RUN_START, World, WorldTruth},
 };
 
-use super::TICK;
+use super::{TICK, WorldSelection};
 use crate::judge_bench::{RunScore, ScoreTerms, flagged_at, is_about, score_run};
 
 /// The score of one world.
@@ -97,13 +99,16 @@ impl PlayedWorld {
 
 /// Draws and plays one world, and writes its pages into a folder if there is one; an error if this world cannot have this
 /// fault.
-pub(crate) fn play_world(
-    family: &str,
-    seed: u64,
-    case: &WorldCase<'_>,
+pub(super) fn play_world(
+    selection: &WorldSelection,
     dump_to: Option<&Path>,
 ) -> anyhow::Result<PlayedWorld> {
-    let world = draw_world(family, seed, case.clone()).map_err(|error| anyhow!(error))?;
+    let WorldSelection { family, seed, .. } = *selection;
+    let mut world =
+        draw_world(family, seed, selection.case.clone()).map_err(|error| anyhow!(error))?;
+    if let Some(lasts_s) = selection.lasts_s {
+        lengthen_world(&mut world, lasts_s);
+    }
     let (mut run, shown_from) = match dump_to {
         Some(dir) => run_world(&world, seed, &PageDump::new(&world, dir)?)?,
         None => run_world(&world, seed, &Unchanged)?,
