@@ -52,6 +52,23 @@ impl CompactValue {
     }
 }
 
+/// The row of a device that may be unknown: one more than the row.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CompactRow(Option<NonZeroU32>);
+
+impl From<Option<u32>> for CompactRow {
+    fn from(row: Option<u32>) -> Self {
+        Self(row.and_then(|row| NonZeroU32::new(row.wrapping_add(1))))
+    }
+}
+
+impl CompactRow {
+    /// Returns the row, if it is known.
+    pub(super) fn known(self) -> Option<u32> {
+        self.0.map(|next| next.get() - 1)
+    }
+}
+
 /// The name of a node as a number: rows of devices are reassigned, and two names have the same number once in four
 /// billion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +88,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_row_is_known_or_none_also_the_first_and_the_last() {
+        for row in [None, Some(0), Some(7), Some(u32::MAX - 1)] {
+            assert_eq!(CompactRow::from(row).known(), row);
+        }
+    }
+
+    #[test]
     fn unknown_values_are_none_and_the_lower_one_is_the_known_one() {
         let (unknown, known) = (CompactValue::default(), CompactValue::from(Some(2.5_f64)));
         assert_eq!((unknown.known(), known.known()), (None, Some(2.5)));
@@ -86,5 +110,6 @@ mod tests {
             .collect();
         assert_eq!(tags.len(), 10_000);
         assert_eq!(size_of::<Option<NodeTag>>(), 4);
+        assert_eq!(size_of::<CompactRow>(), 4);
     }
 }

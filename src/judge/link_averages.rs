@@ -10,7 +10,7 @@ use gaunt_schema::{
 use super::{
     Thresholds,
     baseline::{Baseline, SampleMoment, WorseDirection},
-    compact_value::NodeTag,
+    compact_value::{CompactRow, CompactValue, NodeTag},
     frozen_baselines::FrozenBaselines,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     port_counters::{LINK_ERRORS, RETRANSMITS},
@@ -88,10 +88,10 @@ pub(super) struct LinkAverages {
     /// `out_of_buffer` drops.
     pub(super) out_of_buffer: MovingAverage,
     /// The row of its network device, and when that was last resolved.
-    netdev: Option<u32>,
+    netdev: CompactRow,
     sought: CompactTimestamp,
-    /// The highest line rate that was seen; 0 before any.
-    best_rate: f64,
+    /// The highest line rate that was seen.
+    best_rate: CompactValue,
 }
 
 impl LinkTable {
@@ -155,7 +155,7 @@ impl LinkTable {
                 usual_marked: baseline(3),
                 ..LinkAverages::new(node)
             };
-            *link = Some(LinkAverages { best_rate: best_rate.unwrap_or_default(), ..learned });
+            *link = Some(LinkAverages { best_rate: best_rate.into(), ..learned });
         }
     }
 
@@ -209,9 +209,9 @@ impl LinkAverages {
             transmit_wait: MovingAverage::default(),
             usual_waited: Baseline::default(),
             out_of_buffer: MovingAverage::default(),
-            netdev: None,
+            netdev: CompactRow::default(),
             sought: CompactTimestamp::NEVER,
-            best_rate: 0.0,
+            best_rate: CompactValue::default(),
         }
     }
 
@@ -228,7 +228,7 @@ impl LinkAverages {
         let tick = &mut SampleTiming::new(at, limits.average_seconds, gap);
         let least = limits.least_bytes_per_second;
         let line = cluster.current_value(port::RATE, row).filter(|rate| *rate > 0.0);
-        self.best_rate = line.map_or(self.best_rate, |line| self.best_rate.max(line));
+        self.best_rate = self.best_rate.max(line.into());
         let sent = rate(port::TRANSMIT_BYTES);
         let busier = sent.zip(rate(port::RECEIVE_BYTES)).map(|(sent, received)| sent.max(received));
         self.utilization.add_sample(busier.zip(line).map(|(bytes, line)| bytes / line), tick);
@@ -258,9 +258,9 @@ impl LinkAverages {
         if seek {
             self.sought = tick.sampled_at();
             // A link that is down has no rate, and stays with the network device that it had.
-            self.netdev = netdevs.netdev_of_port(row).or(self.netdev);
+            self.netdev = netdevs.netdev_of_port(row).or(self.netdev.known()).into();
         }
-        if let Some(netdev) = self.netdev {
+        if let Some(netdev) = self.netdev.known() {
             let most = |of: [MetricId; 9]| {
                 of.into_iter()
                     .filter_map(|metric| cluster.current_rate(metric, netdev))
@@ -307,12 +307,18 @@ impl LinkAverages {
 
     /// Returns the row of its network device, if it has one.
     pub(super) fn netdev_row(&self) -> Option<u32> {
-        self.netdev
+        self.netdev.known()
     }
 
     /// Returns the highest line rate that was seen.
     pub(super) fn best_rate(&self) -> Option<f64> {
-        (self.best_rate > 0.0).then_some(self.best_rate)
+        self.best_rate.known().map(f64::from)
+    }
+
+    /// Whether this line rate, or none, is below the highest one that was seen, both as they are kept.
+    pub(super) fn is_below_best(&self, rate: Option<f64>) -> bool {
+        let is_below = |best| rate.is_none_or(|rate| (rate as f32) < best);
+        self.best_rate.known().is_some_and(is_below)
     }
 
     /// Returns FEC-corrected bits / baseline.
@@ -407,5 +413,25 @@ impl NetdevIndex<'_> {
             (ports.collect::<Option<Vec<_>>>()?, netdevs.collect::<Option<Vec<_>>>()?);
         let joined = join_netdevs(&ports, &netdevs).into_iter().zip(port_rows);
         Some(joined.filter_map(|(at, row)| Some((*row, netdev_rows[at?]))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_keeps_at_most_184_bytes() {
+        assert_eq!(size_of::<Option<LinkAverages>>(), 184);
+    }
+
+    #[test]
+    fn a_line_rate_that_four_bytes_cannot_hold_is_not_below_itself() {
+        let mut link = LinkAverages::new(NodeTag::of(&"n1".into()));
+        assert!(!link.is_below_best(None));
+        let rate = 50_000_000_001.0;
+        link.best_rate = Some(rate).into();
+        assert!(!link.is_below_best(Some(rate)));
+        assert!(link.is_below_best(Some(rate / 2.0)) && link.is_below_best(None));
     }
 }

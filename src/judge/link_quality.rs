@@ -33,8 +33,8 @@ pub(super) fn detect_bad_links(
     let peers = judge.links.sum_errors();
     for (id, node) in cluster.sorted_nodes() {
         let fell = |row| {
-            let best = judge.links.of(row).and_then(LinkAverages::best_rate);
-            best > cluster.current_value(port::RATE, row)
+            let rate = cluster.current_value(port::RATE, row);
+            judge.links.of(row).is_some_and(|link| link.is_below_best(rate))
         };
         let below_peers = fleet_rates.ports_below_peers(id, node, fell).unwrap_or_default();
         for row in node.device_rows(DeviceClass::Port) {
@@ -118,7 +118,7 @@ impl ActivePort<'_> {
         let now = self.cluster.current_value(port::RATE, self.row)?;
         let own_best = self.link.best_rate()?;
         let peer = self.below_peers.iter().find(|(row, _)| *row == self.row).map(|(_, rate)| *rate);
-        let fell = now < own_best;
+        let fell = self.link.is_below_best(Some(now));
         if !fell && peer.is_none() {
             return None;
         }
