@@ -26,11 +26,13 @@ impl PastPause {
     }
 }
 
-/// The pauses of one job: the last two, and the shortest one in seconds.
+/// The pauses of one job: the last two, and in seconds the shortest one, and the longest one in which hosts did not wait for
+/// IO: the job evaluates, and a checkpoint that falls into an evaluation takes no longer than it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PastPauses {
     last: [Option<PastPause>; 2],
     shortest: Option<f64>,
+    longest_without_io: Option<f64>,
 }
 
 /// How the pauses of a job have grown, in seconds.
@@ -61,13 +63,21 @@ impl PastPauses {
         }
         self.last = [self.last[1], Some(pause)];
         self.shortest = Some(self.shortest.unwrap_or(f64::INFINITY).min(pause.seconds()));
+        if !pause.io {
+            self.longest_without_io = Some(pause.seconds().max(self.evaluation_seconds()));
+        }
+    }
+
+    fn evaluation_seconds(&self) -> f64 {
+        self.longest_without_io.unwrap_or_default()
     }
 
     /// Returns the length of the shortest one, and that from which another one is far longer, in seconds, where samples of
     /// the job come each `interval` seconds.
     pub(super) fn usual_seconds(&self, interval: f64) -> Option<(f64, f64)> {
         let shortest = self.shortest?.max(interval);
-        Some((shortest, far_longer(shortest)))
+        let evaluation = self.evaluation_seconds() * LAST_BUT_ONE_TIMES;
+        Some((shortest, far_longer(shortest).max(evaluation)))
     }
 
     /// Returns how the pauses have grown, where samples of the job come each `interval` seconds: none unless the last two are
@@ -80,7 +90,8 @@ impl PastPauses {
         let since = now.duration_since(last.began).as_secs_f64();
         let is_longer = before.seconds() >= shortest * LAST_BUT_ONE_TIMES
             && last.seconds() >= shortest * LAST_TIMES
-            && last.seconds() - shortest >= LONGER_SECONDS;
+            && last.seconds() - shortest >= LONGER_SECONDS
+            && last.seconds() >= self.evaluation_seconds() * LAST_BUT_ONE_TIMES;
         let is_present = since <= every * LATE_TIMES + last.seconds();
         (is_longer && is_present && before.io && last.io).then_some(PauseGrowth {
             shortest,
@@ -113,6 +124,19 @@ mod tests {
         let told = growths(&[17, 34, 50, 67, 67, 66]);
         let known = Some(17.0);
         assert_eq!(told, [None, None, known, known, known, known]);
+    }
+
+    #[test]
+    fn checkpoints_that_fall_into_evaluations_have_not_grown() {
+        let mut pauses = PastPauses::default();
+        let at = |second: i64| UnixMs(1_800_000_000_000 + second * 1_000);
+        for (began, seconds, io) in
+            [(0, 10, true), (30, 117, false), (300, 4, true), (600, 137, true), (950, 110, true)]
+        {
+            pauses.add_pause(PastPause { began: at(began), ended: at(began + seconds), io });
+        }
+        assert_eq!(pauses.growth(at(1_100), 1.0), None);
+        assert_eq!(pauses.usual_seconds(1.0), Some((4.0, 175.5)));
     }
 
     #[test]
