@@ -156,11 +156,15 @@ fn find_storage_waiters<'a>(
         .filter(|starved| !starved.is_empty())
 }
 
-/// Whether GPUs show that a job waits: it is slower by more than chance, or they are less busy than before.
+/// Whether GPUs show that a job waits: it is slower by more than chance, or they are less busy than before. GPUs that wait
+/// for requests are at times, whatever else happens.
 fn is_shown_by_gpus(judge: &JudgeState, groups: &[(&JobGroup, Vec<StarvedNode<'_>>)]) -> bool {
     let is_low = |starved: &StarvedNode<'_>| starved.is_below_baseline(&judge.limits);
-    let is_slower = |group: &JobGroup| judge.gangs.of(group).is_slower(group, &judge.limits);
-    groups.iter().any(|(group, starved)| is_slower(group) || starved.iter().any(is_low))
+    groups.iter().any(|(group, starved)| {
+        let evidence = judge.gangs.of(group);
+        evidence.is_steady(group)
+            && (evidence.is_slower(group, &judge.limits) || starved.iter().any(is_low))
+    })
 }
 
 fn storage_slow_finding(

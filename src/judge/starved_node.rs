@@ -309,8 +309,11 @@ impl<'a> StarvedNode<'a> {
         if self.outlying.is_some() {
             pending.cap_severity();
         }
-        // It costs little while the rest of the job goes on as usual.
-        if self.group.nodes.len() > 1 && self.group.slowdown_ratio().is_some() && !is_slowed {
+        let goes_on = self.group.slowdown_ratio().is_some() && !is_slowed;
+        // It costs little while the rest of the job goes on as usual. GPUs that wait for requests idle at times, whatever
+        // their host does.
+        let has_rest = self.group.nodes.len() > 1;
+        if (has_rest && goes_on) || !judge.gangs.of(self.group).is_steady(self.group) {
             pending.cap_severity();
         }
         let writes = pressure.io && self.may_checkpoint(cluster);
@@ -382,7 +385,6 @@ impl<'a> StarvedNode<'a> {
             ("host-bound", "for kernel launches")
         };
         let name = &self.node.name;
-        let slowdown = format_percent(self.group.slowdown_ratio().unwrap_or_default());
         let pressure = self.render_pressure(judge, cluster);
         let gpus = self.node.device_rows(DeviceClass::Gpu).len();
         let wait = match (self.low.len(), self.of) {
@@ -396,7 +398,9 @@ impl<'a> StarvedNode<'a> {
             let (now, baseline) = (format_percent(self.utilization), format_percent(baseline));
             format!("utilization {now}, baseline {baseline}")
         } else {
-            format!("low in some samples, job slowdown {slowdown}")
+            let slowdown = self.group.slowdown_ratio().map(format_percent);
+            let slowdown = slowdown.map(|slowdown| format!(", job slowdown {slowdown}"));
+            format!("low in some samples{}", slowdown.unwrap_or_default())
         };
         format!("{name} is {fault}: {wait} {input}{pressure}; {effect}.")
     }

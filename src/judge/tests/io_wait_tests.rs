@@ -112,3 +112,55 @@ fn few_quick_answers_while_a_job_pauses_are_no_baseline_of_its_file_system() {
         "{response:?}"
     );
 }
+
+/// A node of a job whose GPUs are busy all the time, or only when requests come. In the last 100 s no request comes, or the
+/// job waits, and the tasks of all its hosts wait for IO; its last GPUs go on.
+fn job_page(second: i64, node: usize, serves: bool, going_on: u32) -> Report {
+    let late = (second - 1_300).max(0);
+    let request = 0.1 * ((second / 40 * 7_919 + 3 * node as i64) % 10) as f64 + 0.05;
+    let busy = match serves {
+        _ if late > 0 => 0.1,
+        true => request,
+        false => 0.95,
+    };
+    let mut page = node_report(["ash", "birch"][node]);
+    for index in 0..4 {
+        let device = page.ensure_device(Device::new_gpu(index));
+        page.add_info(device, gpu::JOB_INFO, &[("job", "llm")]);
+        let busy = if late > 0 && index + going_on >= 4 { 0.95 } else { busy };
+        for (metric, value) in [
+            (gpu::UTILIZATION, busy),
+            (gpu::POWER, 100.0 + 600.0 * busy),
+            (gpu::POWER_LIMIT, 700.0),
+            (gpu::PROCESSES, 1.0),
+        ] {
+            push_reading(&mut page, Device::new_gpu(index), metric, value);
+        }
+    }
+    let waited = 1e3 + 0.01 * second as f64 + 0.5 * late as f64;
+    push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, waited);
+    page
+}
+
+#[test]
+fn hosts_of_a_job_that_waits_for_requests_never_page_for_their_storage() {
+    let severity = |serves: bool| {
+        let mut fixture =
+            TargetFixture::new(&[("ash", Dialect::Gaunt), ("birch", Dialect::Gaunt)]);
+        fixture.run(1_400, |second, node| job_page(second, node, serves, 0));
+        open(&fixture).into_iter().find(|(id, _)| id == "storage_slow").map(|(_, told)| told)
+    };
+    assert_eq!(severity(false), Some(Severity::Critical));
+    assert_eq!(severity(true), Some(Severity::Warning));
+}
+
+#[test]
+fn host_of_gpus_that_wait_for_requests_never_pages_for_what_it_waits_for() {
+    let severity = |serves: bool| {
+        let mut fixture = TargetFixture::new(&[("ash", Dialect::Gaunt)]);
+        fixture.run(1_400, |second, node| job_page(second, node, serves, 1));
+        open(&fixture).into_iter().find(|(id, _)| id == "data_starved/ash").map(|(_, told)| told)
+    };
+    assert_eq!(severity(false), Some(Severity::Critical));
+    assert_eq!(severity(true), Some(Severity::Warning));
+}
