@@ -91,20 +91,23 @@ fn parse_with_skipped(
 ) -> Result<(SourceTopology, Vec<SiteError>), SiteError> {
     let source = source_name(path);
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-    let topology = match extension.to_ascii_lowercase().as_str() {
-        "toml" => declared::parse_topology(text, source),
+    let parsed = match extension.to_ascii_lowercase().as_str() {
+        "toml" => declared::parse_topology(text, source).map(without_skipped),
         "yaml" | "yml" => slurm::read_yaml(text, source),
-        "json" => machine_topology(path, text, source),
-        _ if is_ibnetdiscover(text) => ibnetdiscover::parse_topology(text, source),
-        _ if is_slurm_conf(text) => {
-            let parsed = slurm::parse_topology(text, source);
-            let (topology, skipped) = parsed.map_err(|fault| fault.into_site_error(path))?;
-            let skipped = skipped.into_iter().map(|fault| fault.into_site_error(path));
-            return Ok((topology, skipped.collect()));
+        "json" => machine_topology(path, text, source).map(without_skipped),
+        _ if is_ibnetdiscover(text) => {
+            ibnetdiscover::parse_topology(text, source).map(without_skipped)
         }
+        _ if is_slurm_conf(text) => slurm::parse_topology(text, source),
         _ => return Err(SiteError::Unknown(path.to_owned())),
     };
-    topology.map(|it| (it, Vec::new())).map_err(|fault| fault.into_site_error(path))
+    let (topology, skipped) = parsed.map_err(|fault| fault.into_site_error(path))?;
+    let skipped = skipped.into_iter().map(|fault| fault.into_site_error(path)).collect();
+    Ok((topology, skipped))
+}
+
+fn without_skipped(topology: SourceTopology) -> (SourceTopology, Vec<SiteFault>) {
+    (topology, Vec::new())
 }
 
 /// Reads running jobs from a file.

@@ -19,6 +19,10 @@ pub(super) use slurm_yaml::parse_yaml as read_yaml;
 /// Keys for speed, and for what `scontrol show topology` counts, which are ignored.
 const PASSED_OVER: [&str; 3] = ["linkspeed", "blockindex", "blocksize"];
 
+/// What is said of a ring of nodes.
+const RING_SKIPPED: &str = "is a ring of nodes, which has no leaf and no NVLink domain; \
+                            declare these in gaunt's own .toml if there are any";
+
 /// Parses `topology.conf`.
 pub(super) fn parse_topology(
     text: &str,
@@ -28,9 +32,7 @@ pub(super) fn parse_topology(
     let mut skipped = Vec::new();
     for (line, text) in join_lines(text) {
         if is_ring(&text) {
-            let what = "RingName is a ring of nodes, which has no leaf and no NVLink domain; \
-                        declare these in gaunt's own .toml if there are any";
-            skipped.push(SiteFault::at_line(line, what));
+            skipped.push(SiteFault::at_line(line, format!("RingName {RING_SKIPPED}")));
             continue;
         }
         topology.parse_line(line, &text)?;

@@ -143,7 +143,8 @@ fn yaml_gives_the_same_topology_and_the_default_tree_is_used() {
 - topology: rest
   flat: true
 ";
-    let topology = read_yaml(text, "topology.yaml".into()).unwrap();
+    let (topology, skipped) = read_yaml(text, "topology.yaml".into()).unwrap();
+    assert_eq!(skipped, []);
     let expected = [
         ("gpu001", Some("leaf-1"), Some("b1")),
         ("gpu002", Some("leaf-1"), Some("b1")),
@@ -156,4 +157,38 @@ fn yaml_gives_the_same_topology_and_the_default_tree_is_used() {
     assert_eq!(broken.line, 15, "{broken:?}");
     let broken = read_yaml("- topology: [\n", "t".into()).unwrap_err();
     assert!(broken.what.ends_with("see Slurm's topology.yaml(5)"), "{broken:?}");
+}
+
+#[test]
+fn unknown_key_of_yaml_is_skipped_with_its_line() {
+    let text = "\
+- topology: ib
+  tree:
+    switches:
+      - switch: leaf-1
+        nodes: gpu[001-002]
+        link_speed: 400
+- topology: wide
+  ring:
+    rings:
+      - ring: r1
+        nodes: gpu[003-008]
+- topology: nvl
+  block:
+    blocksizes: [2]
+    blocks:
+      - { block: b1, nodes: 'gpu[001-002]', \"topology\": 7 }
+";
+    let (topology, skipped) = read_yaml(text, "topology.yaml".into()).unwrap();
+    assert_eq!(leaf_and_domain(&topology)[1], ("gpu002", Some("leaf-1"), Some("b1")));
+    let skipped: Vec<String> =
+        skipped.iter().map(|fault| format!("{}: {}", fault.line, fault.what)).collect();
+    let expected = [
+        "6: \"tree.switches.link_speed\" is not a known key; known are switch, nodes, children",
+        "8: ring is a ring of nodes, which has no leaf and no NVLink domain; declare these in \
+         gaunt's own .toml if there are any",
+        "14: \"block.blocksizes\" is not a known key; known are block_sizes, blocks",
+        "16: \"block.blocks.topology\" is not a known key; known are block, nodes",
+    ];
+    assert_eq!(skipped, expected);
 }
