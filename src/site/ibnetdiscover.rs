@@ -19,17 +19,43 @@ const MAX_CABLES: usize = 2_000_000;
 const PASSED_OVER: [&str; 8] =
     ["#", "vendid=", "devid=", "sysimgguid=", "switchguid=", "caguid=", "rtguid=", "Chassis"];
 
+/// Prefixes of lines that come before the header of a section.
+const SECTION_STARTS: [&str; 5] = ["vendid=", "devid=", "switchguid=", "caguid=", "rtguid="];
+
 /// Names of a switch's own management and collective engines: they are not ports of a node.
 const ENGINES: [&str; 2] = ["Aggregation Node", "SHArP"];
 
-/// Parses the output of `ibnetdiscover`.
+/// The most lines that are skipped: a fabric in which more do not answer is not known from this output.
+const MAX_SKIPPED: usize = 10_000;
+
+/// How the messages of the tool and of its libraries begin, which `2>&1` writes among its output.
+const MESSAGES: [&str; 6] =
+    ["src/", "ibwarn:", "ibpanic:", "ibdebug:", "iberror:", "ibnetdiscover:"];
+
+/// Parses the output of `ibnetdiscover`. Messages of the tool among it, and lines that these have cut in two, are skipped
+/// and returned; output without any cable is refused with its first invalid line.
 pub(super) fn parse_topology(
     text: &str,
     source: SanitizedText,
-) -> Result<SourceTopology, SiteFault> {
+) -> Result<(SourceTopology, Vec<SiteFault>), SiteFault> {
     let mut fabric = IbnetdiscoverParser::default();
+    let mut skipped = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
-        fabric.parse_line(line.trim_end()).map_err(|what| SiteFault::at_line(number, what))?;
+        match fabric.parse_line(line.trim_end()) {
+            Ok(()) => {}
+            Err(LineFault::Unreadable(what)) => skipped.push(SiteFault::at_line(number, what)),
+            Err(LineFault::Limit(what)) => return Err(SiteFault::at_line(number, what)),
+        }
+        if skipped.len() > MAX_SKIPPED {
+            let what = format!(
+                "more than {MAX_SKIPPED} lines are no output of `ibnetdiscover`; write it without \
+                 its messages: 2>/dev/null"
+            );
+            return Err(SiteFault::at_line(number, what));
+        }
+    }
+    if fabric.cables == 0 && !skipped.is_empty() {
+        return Err(skipped.swap_remove(0));
     }
     if fabric.switches.is_empty() {
         return Err(SiteFault::at_line(
@@ -37,7 +63,16 @@ pub(super) fn parse_topology(
             "no switch in it; give the whole output of `ibnetdiscover`",
         ));
     }
-    Ok(fabric.into_topology(source))
+    Ok((fabric.into_topology(source), skipped))
+}
+
+/// Why a line is not read.
+#[derive(Debug)]
+enum LineFault {
+    /// It is no line of the output.
+    Unreadable(String),
+    /// The fabric is larger than any.
+    Limit(String),
 }
 
 /// Parser state; switches and adapters by their GUID.
@@ -65,37 +100,52 @@ struct FabricAdapter<'a> {
 }
 
 impl<'a> IbnetdiscoverParser<'a> {
-    fn parse_line(&mut self, line: &'a str) -> Result<(), String> {
+    fn parse_line(&mut self, line: &'a str) -> Result<(), LineFault> {
         let start = line.trim_start();
-        if start.is_empty() || PASSED_OVER.iter().any(|word| start.starts_with(word)) {
-            return Ok(());
-        }
-        if let Some(rest) = start.strip_prefix("Switch") {
-            let guid = first_quoted(rest).ok_or_else(|| missing_guid_message(line))?;
-            let comment = rest.split_once('#').map_or("", |(_, comment)| comment);
-            if self.switches.len() >= MAX_SWITCHES {
-                return Err(format!("more than {MAX_SWITCHES} switches; is this one fabric?"));
+        if PASSED_OVER.iter().any(|word| start.starts_with(word)) {
+            if SECTION_STARTS.iter().any(|word| start.starts_with(word)) {
+                self.current_switch = None;
             }
-            self.switches.insert(guid, first_quoted(comment).unwrap_or_default());
-            self.current_switch = Some(guid);
             return Ok(());
         }
-        if start.starts_with("Ca") || start.starts_with("Rt") {
-            first_quoted(start).ok_or_else(|| missing_guid_message(line))?;
-            self.current_switch = None;
-            return Ok(());
-        }
-        if start.starts_with('[') {
-            return self.parse_cable(start).ok_or_else(|| {
-                format!(
+        match start.split_whitespace().next() {
+            None => Ok(()),
+            Some("Switch") => self.start_switch(line),
+            Some("Ca" | "Rt") => {
+                self.current_switch = None;
+                match first_quoted(start) {
+                    Some(_) => Ok(()),
+                    None => Err(LineFault::Unreadable(missing_guid_message(line))),
+                }
+            }
+            Some(_) if start.starts_with('[') => self.parse_cable(start).ok_or_else(|| {
+                LineFault::Unreadable(format!(
                     "{} is not a cable; write [PORT] \"H-GUID\"[PORT] # \"NAME\" …",
                     quote_excerpt(line)
-                )
-            });
+                ))
+            }),
+            Some(_) => Err(LineFault::Unreadable(describe_other_line(line))),
+        }?;
+        if self.cables > MAX_CABLES {
+            let what = format!("more than {MAX_CABLES} ends of cables; is this one fabric?");
+            return Err(LineFault::Limit(what));
         }
-        let what =
-            "not a line of `ibnetdiscover`; give its unmodified output, without -p, -l or -H";
-        Err(format!("{} is {what}", quote_excerpt(line)))
+        Ok(())
+    }
+
+    fn start_switch(&mut self, line: &'a str) -> Result<(), LineFault> {
+        // Without a header, the cables that follow belong to no switch rather than to the one before.
+        self.current_switch = None;
+        let guid =
+            first_quoted(line).ok_or_else(|| LineFault::Unreadable(missing_guid_message(line)))?;
+        let comment = line.split_once('#').map_or("", |(_, comment)| comment);
+        if self.switches.len() >= MAX_SWITCHES {
+            let what = format!("more than {MAX_SWITCHES} switches; is this one fabric?");
+            return Err(LineFault::Limit(what));
+        }
+        self.switches.insert(guid, first_quoted(comment).unwrap_or_default());
+        self.current_switch = Some(guid);
+        Ok(())
     }
 
     /// Parses a cable of the current section. Each cable is listed twice, once at either end; the switch's end counts.
@@ -106,10 +156,6 @@ impl<'a> IbnetdiscoverParser<'a> {
         let port = after.split_once('[')?.1.split_once(']')?.0;
         let switch_port = line.strip_prefix('[')?.split_once(']')?.0;
         let Some(switch) = self.current_switch else { return Some(()) };
-        self.cables += 1;
-        if self.cables > MAX_CABLES {
-            return None;
-        }
         if guid.starts_with("S-") {
             self.adjacent.entry(switch).or_default().insert(guid);
         } else if let Some(guid) = guid.strip_prefix("H-") {
@@ -119,6 +165,7 @@ impl<'a> IbnetdiscoverParser<'a> {
                 self.adapters.entry(switch).or_default().push(adapter);
             }
         }
+        self.cables += 1;
         Some(())
     }
 
@@ -235,9 +282,19 @@ fn adapter_guid(digits: &str) -> Option<SanitizedText> {
     is_guid.then(|| SanitizedText::new(&digits.to_ascii_lowercase()))
 }
 
-/// The first quoted text.
+fn describe_other_line(line: &str) -> String {
+    let what = if MESSAGES.iter().any(|start| line.trim_start().starts_with(start)) {
+        "a message of the tool: a device that did not answer may be missing"
+    } else {
+        "not a line of `ibnetdiscover`; give its unmodified output, without -p, -l or -H"
+    };
+    format!("{} is {what}", quote_excerpt(line))
+}
+
+/// The first quoted text; none if its end is cut off.
 fn first_quoted(text: &str) -> Option<&str> {
-    text.split('"').nth(1)
+    let (_, rest) = text.split_once('"')?;
+    rest.split_once('"').map(|(quoted, _)| quoted)
 }
 
 /// A switch's own name: `MF0;leaf-1:MQM9790/U1` is leaf-1; for a chassis the line card stays: `cs-1/L03/U1`.

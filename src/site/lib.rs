@@ -95,9 +95,7 @@ fn parse_with_skipped(
         "toml" => declared::parse_topology(text, source).map(without_skipped),
         "yaml" | "yml" => slurm::read_yaml(text, source),
         "json" => machine_topology(path, text, source).map(without_skipped),
-        _ if is_ibnetdiscover(text) => {
-            ibnetdiscover::parse_topology(text, source).map(without_skipped)
-        }
+        _ if is_ibnetdiscover(text) => ibnetdiscover::parse_topology(text, source),
         _ if is_slurm_conf(text) => slurm::parse_topology(text, source),
         _ => return Err(SiteError::Unknown(path.to_owned())),
     };

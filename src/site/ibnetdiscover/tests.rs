@@ -45,7 +45,7 @@ fn parse_error(text: &str) -> String {
 
 #[test]
 fn cables_give_each_port_its_leaf_and_each_leaf_its_spines() {
-    let topology = parse_topology(FABRIC, "fabric.txt".into()).unwrap();
+    let (topology, _) = parse_topology(FABRIC, "fabric.txt".into()).unwrap();
     let ports: Vec<_> = topology
         .ports
         .iter()
@@ -76,7 +76,7 @@ fn cables_give_each_port_its_leaf_and_each_leaf_its_spines() {
 
 #[test]
 fn cables_join_switch_guid_and_port_with_node_and_adapter() {
-    let topology = parse_topology(FABRIC, "fabric.txt".into()).unwrap();
+    let (topology, _) = parse_topology(FABRIC, "fabric.txt".into()).unwrap();
     let cables: Vec<_> = topology
         .cables
         .iter()
@@ -95,7 +95,7 @@ fn cables_join_switch_guid_and_port_with_node_and_adapter() {
 fn switches_that_share_a_name_keep_their_guids() {
     let text = FABRIC.replace("MF0;leaf-01:MQM9790/U1", "Quantum Mellanox Technologies");
     let text = text.replace("MF0;leaf-02:MQM9790/U1", "Quantum Mellanox Technologies");
-    let topology = parse_topology(&text, "fabric.txt".into()).unwrap();
+    let (topology, _) = parse_topology(&text, "fabric.txt".into()).unwrap();
     assert_eq!(topology.ports[0].leaf.as_deref(), Some("S-fc6a1c0300aa0100"));
     assert_eq!(switch_name("MF0;cs-1:CS8500/L03/U1"), "cs-1/L03/U1");
 }
@@ -109,4 +109,55 @@ fn invalid_output_is_refused_with_its_line() {
     assert!(parse_error(list).contains("without -p, -l or -H"));
     let broken = parse_error("Switch\t4 \"S-1\"\t# \"a\" port 0\n[1]\t\"H-2\n");
     assert!(broken.starts_with("2: ") && broken.contains("is not a cable"), "{broken}");
+}
+
+const TIMEOUT: &str = "src/query_smp.c:196; umad (DR path slid 0; dlid 0; 0,1,33 Attr 0xff90:1) bad \
+                       status 110; Connection timed out\n";
+
+#[test]
+fn messages_of_the_tool_are_skipped_with_their_lines() {
+    let warning = "ibwarn: [4711] mad_rpc: _do_madrpc failed; dport (DR path 0,1,3)\n";
+    let text = FABRIC.replace("\n[2]\t", &format!("\n{warning}[2]\t"));
+    let text = format!("{TIMEOUT}{text}{TIMEOUT}");
+    let (topology, skipped) = parse_topology(&text, "fabric.txt".into()).unwrap();
+    let (clean, none) = parse_topology(FABRIC, "fabric.txt".into()).unwrap();
+    assert_eq!((topology, none), (clean, vec![]));
+    let lines: Vec<usize> = skipped.iter().map(|fault| fault.line).collect();
+    assert_eq!(lines, [1, 13, 29, 37]);
+    assert!(
+        skipped[0].what.starts_with("\"src/query_smp.c:196; umad (DR path")
+            && skipped[0].what.contains("is a message of the tool: a device"),
+        "{skipped:?}"
+    );
+}
+
+#[test]
+fn cable_that_a_message_cuts_in_two_is_skipped() {
+    for cut in ["[2]\t\"H-b8cef6", "[2]\t\"H-b8cef603007ad2f0\"[1](b8ce", "# \"gpu-002 ml"] {
+        let text = FABRIC.replace(cut, &format!("{cut}{TIMEOUT}"));
+        let (topology, skipped) = parse_topology(&text, "fabric.txt".into()).unwrap();
+        let nodes: Vec<&str> = topology.ports.iter().map(|port| port.node.as_str()).collect();
+        assert_eq!(nodes, ["gpu-001", "old-7", "gpu-001"], "{cut}");
+        let lines: Vec<usize> = skipped.iter().map(|fault| fault.line).collect();
+        assert_eq!(lines, [12, 13], "{cut}");
+    }
+}
+
+#[test]
+fn cables_below_a_header_that_is_cut_in_two_belong_to_no_switch() {
+    let text = FABRIC.replace("Switch\t65 \"S-fc6a1c0300aa0200", &format!("Swit{TIMEOUT}"));
+    let (topology, skipped) = parse_topology(&text, "fabric.txt".into()).unwrap();
+    let ports: Vec<String> = topology
+        .ports
+        .iter()
+        .map(|port| format!("{} {}", port.node, port.leaf.as_deref().unwrap_or_default()))
+        .collect();
+    assert_eq!(ports, ["gpu-001 leaf-01", "gpu-002 leaf-01", "old-7 leaf-01"]);
+    assert_eq!(skipped.len(), 2, "{skipped:?}");
+}
+
+#[test]
+fn output_of_more_messages_than_any_fabric_has_is_refused() {
+    let text = format!("{FABRIC}{}", TIMEOUT.repeat(MAX_SKIPPED + 1));
+    assert!(parse_error(&text).contains("2>/dev/null"));
 }
