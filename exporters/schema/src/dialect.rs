@@ -43,6 +43,7 @@ mod report_builder;
 mod snmp_exporter;
 #[cfg(test)]
 mod source_table_tests;
+mod total_suffix;
 mod tpu_device_plugin;
 mod ufm_telemetry;
 

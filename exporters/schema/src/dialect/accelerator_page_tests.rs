@@ -207,6 +207,24 @@ fn amd_device_metrics_page_with_prefix() {
 }
 
 #[test]
+fn amd_counters_of_a_collector_are_those_without_its_suffix() {
+    let decode = |suffix: &str| {
+        decode_clean(&format!(
+            "pcie_replay_count{suffix}{{gpu_id=\"0\"}} 4\n\
+             amd_gpu_energy_consumed{suffix}{{gpu_id=\"0\"}} 5000000\n\
+             gpu_edge_temperature{{gpu_id=\"0\"}} 51\n"
+        ))
+    };
+    let page = decode("_total");
+    assert_eq!((&page.report, page.dialect), (&decode("").report, Dialect::Amd));
+    let rows = [(health::PCIE_REPLAYS, 4.0), (gpu::ENERGY, 5.0)];
+    assert_values(&page.report, &Device::new_gpu(0), &rows);
+    // Only counters get it.
+    let gauge = decode_clean("gpu_edge_temperature_total{gpu_id=\"0\"} 51\n");
+    assert_eq!(gauge.dialect, Dialect::Unknown);
+}
+
+#[test]
 fn amd_page_of_several_nodes_is_read_as_that_of_the_first() {
     let line = |node: &str, gpu: u32, value: u32| {
         format!("gpu_gfx_activity{{gpu_id=\"{gpu}\",hostname=\"{node}\"}} {value}\n")

@@ -267,3 +267,45 @@ fn page_of_which_nothing_is_understood_has_the_names_of_its_series() {
     let page = decode_clean("go_goroutines 9\nnode_load1 0.5\nprocess_open_fds 9\n");
     assert!(page.rejected.fields.is_empty(), "other exporters have names that nobody reads");
 }
+
+/// The page with `_total` appended to these names.
+fn with_total(page: &str, is_appended: impl Fn(&str) -> bool) -> String {
+    let line = |line: &str| match line.split_once('{') {
+        Some((name, rest)) if !line.starts_with('#') && is_appended(name) => {
+            format!("{name}_total{{{rest}\n")
+        }
+        _ => format!("{line}\n"),
+    };
+    page.lines().map(line).collect()
+}
+
+#[test]
+fn dcgm_names_of_a_collector_are_the_fields_without_their_suffix() {
+    for page in [V3, V4_8, V4_9, RENAMED] {
+        let plain = decode_clean(page);
+        let renamed = decode_clean(&with_total(page, is_known_name));
+        assert_eq!(renamed.report, plain.report);
+        assert_eq!(
+            (renamed.dialect, renamed.rejected.fields),
+            (plain.dialect, plain.rejected.fields)
+        );
+    }
+}
+
+#[test]
+fn dcgm_name_of_a_collector_is_not_read_beside_the_fields_own_name() {
+    let own = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu=\"0\"} 5000\n\
+               DCGM_FI_DEV_XID_ERRORS{gpu=\"0\"} 43\n";
+    let appended = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION_total{gpu=\"0\"} 9000\n\
+                    DCGM_FI_DEV_XID_ERRORS_total{gpu=\"0\"} 79\n\
+                    DCGM_FI_PROF_PCIE_TX_BYTES_total{gpu=\"0\"} 7\n";
+    for text in [format!("{own}{appended}"), format!("{appended}{own}")] {
+        let page = decode_clean(&text);
+        let rows = [(gpu::ENERGY, 5.0), (gpu::PCIE_TRANSMIT_RATE, 7.0)];
+        assert_values(&page.report, &Device::new_gpu(0), &rows);
+        let xids: Vec<_> =
+            page.report.devices.iter().filter(|device| device.class == DeviceClass::Xid).collect();
+        assert_eq!(xids, [&Device::new_gpu_part(DeviceClass::Xid, 0, 43)]);
+        assert!(page.rejected.fields.is_empty());
+    }
+}

@@ -6,7 +6,7 @@ use super::{
     CUSTOM_HANDLERS, Dialect, TABLES, absence, dcgm_exporter,
     dcgm_new_names::{self, FieldUnit},
     dialect_table::{MappingTarget, NameMapping},
-    node_exporter,
+    node_exporter, total_suffix,
 };
 use crate::{
     DeviceClass, MetricId,
@@ -106,7 +106,8 @@ pub struct ReadName {
     pub changes_rarely: bool,
 }
 
-/// Every name that a dialect reads from the page of a node or a fabric, sorted. An aggregator's own metrics of a whole
+/// Every name that a dialect reads from the page of a node or a fabric, with those to which a collector appends `_total`,
+/// sorted. An aggregator's own metrics of a whole
 /// fleet, and names that are known and not read, are left out.
 pub fn read_names() -> Vec<ReadName> {
     let read_name = |name, metric: Option<MetricId>| ReadName {
@@ -122,6 +123,14 @@ pub fn read_names() -> Vec<ReadName> {
     // Of a name that becomes several rows, the first in this order changes often if any does.
     names.sort_unstable();
     names.dedup_by_key(|read| read.name);
+    let with_total: Vec<ReadName> = total_suffix::total_names()
+        .filter_map(|(name, plain)| {
+            let index = names.binary_search_by_key(&plain, |read| read.name).ok()?;
+            Some(ReadName { name, ..names[index] })
+        })
+        .collect();
+    names.extend(with_total);
+    names.sort_unstable();
     names
 }
 
@@ -213,9 +222,15 @@ mod tests {
         ] {
             assert!(!rare(name), "{name} is read at each refresh");
         }
+        // A Prometheus may have them from a collector.
+        assert!(
+            rare("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL_total") && !rare("DCGM_FI_DEV_XID_ERRORS_total")
+        );
+        assert!(!rare("pcie_replay_count_total"));
         let names: Vec<&str> = names.iter().map(|read| read.name).collect();
         for name in &names {
-            assert!(crate::dialect::is_known_name(name), "{name}");
+            let plain = total_suffix::plain_name(name).unwrap_or(name);
+            assert!(crate::dialect::is_known_name(plain), "{name}");
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':');
             assert!(name.bytes().all(is_plain), "{name} needs no escapes in a query");
         }

@@ -13,6 +13,7 @@ use super::{
     dialect_table::{DecodeContext, DialectTable, NameMapping},
     node_exporter::NodeExporterDecoder,
     report_builder::ReportBuilder,
+    total_suffix::{self, NameSet, TotalNames},
 };
 use crate::{
     AbsenceReason, CowList, Device, DeviceClass, FieldCounts, InfoSeries, MAX_FIELD_NAMES, Report,
@@ -51,6 +52,18 @@ enum MetricHandler {
     Unknown,
 }
 
+impl MetricHandler {
+    /// Whether the name is of an exporter whose counters a collector may have renamed.
+    const fn may_have_total(self) -> bool {
+        match self {
+            Self::Row(named) => matches!(named.dialect, Dialect::Dcgm),
+            Self::Mapped(table, _) => matches!(table.dialect, Dialect::Amd),
+            Self::DcgmField(..) | Self::Dcgm => true,
+            _ => false,
+        }
+    }
+}
+
 /// Decodes the samples of one page, in order.
 #[derive(Debug)]
 pub(crate) struct PageDecoder<'a> {
@@ -63,8 +76,10 @@ pub(crate) struct PageDecoder<'a> {
     texts: TextInterner,
     /// The host of the first series that a Prometheus took from a target, as it names the target.
     scraped_host: Option<&'a str>,
-    /// The last name and its handler: samples of one metric are mostly adjacent.
-    last: (&'a str, MetricHandler),
+    /// The last name: samples of one metric are mostly adjacent.
+    last: ResolvedName<'a>,
+    /// The names that a collector may have appended `_total` to; none where its format says which ones it has.
+    total_names: Option<TotalNames<'a>>,
     /// Decoded samples, by dialect.
     counts: [u64; Dialect::ALL.len()],
     /// The fields of dcgm-exporter.
@@ -73,6 +88,16 @@ pub(crate) struct PageDecoder<'a> {
     is_unread: bool,
     /// The other names until then: those of a page of which nothing is understood.
     other_names: FieldNames<'a>,
+}
+
+/// A name on a page.
+#[derive(Clone, Copy, Debug)]
+struct ResolvedName<'a> {
+    /// The name.
+    name: &'a str,
+    /// The name under which an exporter reports it: without the `_total` of a collector.
+    plain: &'a str,
+    handler: MetricHandler,
 }
 
 /// The names of fields on a page: those that are known, and the others.
@@ -132,7 +157,8 @@ impl Default for PageDecoder<'_> {
             side_values: SideValues::default(),
             texts: TextInterner::default(),
             scraped_host: None,
-            last: ("", MetricHandler::Unknown),
+            last: ResolvedName { name: "", plain: "", handler: MetricHandler::Unknown },
+            total_names: Some(TotalNames::default()),
             counts: [0; Dialect::ALL.len()],
             fields: FieldNames::default(),
             is_unread: true,
@@ -144,16 +170,11 @@ impl Default for PageDecoder<'_> {
 impl<'a> PageDecoder<'a> {
     /// Decodes one sample. An unknown name is ignored; that is no error.
     pub(crate) fn decode_sample(&mut self, sample: &TextSample<'_, 'a>) -> Result<(), Reason> {
-        if self.last.0 != sample.name {
-            self.last = (sample.name, find_handler(sample.name));
-            if sample.name.starts_with(FIELD_PREFIX) {
-                let is_known = !matches!(self.last.1, MetricHandler::Unknown);
-                self.fields.add_name(sample.name, is_known);
-            } else if self.is_unread {
-                self.other_names.add_name(sample.name, false);
-            }
+        if self.last.name != sample.name {
+            self.last = self.resolve_name(sample.name);
         }
-        if matches!(self.last.1, MetricHandler::Unknown) {
+        let sample = &TextSample { name: self.last.plain, ..*sample };
+        if matches!(self.last.handler, MetricHandler::Unknown) {
             self.builder.plan.ops.push(DecodeOp::Ignore);
             return Ok(());
         }
@@ -161,7 +182,7 @@ impl<'a> PageDecoder<'a> {
             self.builder.plan.ops.push(DecodeOp::Refuse(Reason::OtherNode));
             return Err(Reason::OtherNode);
         }
-        let (dialect, op) = match self.last.1 {
+        let (dialect, op) = match self.last.handler {
             MetricHandler::Unknown => return Ok(()),
             MetricHandler::Row(named) => (named.dialect, self.decode_row(named, sample)),
             MetricHandler::Mapped(table, mappings) => {
@@ -201,6 +222,42 @@ impl<'a> PageDecoder<'a> {
         Ok(())
     }
 
+    /// A decoder of a page that has these names without the `_total` of a collector, too.
+    pub(crate) fn of_page_with(plain_names: NameSet<'a>) -> Self {
+        Self { total_names: Some(TotalNames::of_page(plain_names)), ..Self::default() }
+    }
+
+    /// A decoder of names that are those of the exporter: the format of the page told which ones had a `_total` appended.
+    pub(crate) fn of_exact_names() -> Self {
+        Self { total_names: None, ..Self::default() }
+    }
+
+    /// The names that were read with the `_total` of a collector, and came without it later: such a page is to be decoded
+    /// again, by a decoder that knows them.
+    pub(crate) fn take_ambiguous_names(&mut self) -> NameSet<'a> {
+        self.total_names.as_mut().map(TotalNames::take_ambiguous).unwrap_or_default()
+    }
+
+    /// Finds the handler of another name than that of the last sample, and records the name.
+    fn resolve_name(&mut self, name: &'a str) -> ResolvedName<'a> {
+        let appended = self.total_names.as_ref().and_then(|_| total_suffix::plain_name(name));
+        let plain = appended.map_or(name, |plain| &name[..plain.len()]);
+        let mut handler = find_handler(plain);
+        if name.starts_with(FIELD_PREFIX) {
+            self.fields.add_name(name, !matches!(handler, MetricHandler::Unknown));
+        } else if self.is_unread {
+            self.other_names.add_name(name, false);
+        }
+        if let Some(total_names) = &mut self.total_names {
+            if appended.is_some() && !total_names.add_appended(plain) {
+                handler = MetricHandler::Unknown;
+            } else if appended.is_none() && handler.may_have_total() {
+                total_names.add_plain(name);
+            }
+        }
+        ResolvedName { name, plain, handler }
+    }
+
     /// The report, the dialect of most samples, and the plan.
     pub(crate) fn into_decoded_page(mut self) -> DecodedPage {
         self.node_exporter.add_infos(&mut self.builder);
@@ -238,7 +295,7 @@ impl<'a> PageDecoder<'a> {
     /// scrapes: a page of a federation or of a collector has the series of several targets.
     fn is_other_target(&mut self, sample: &TextSample<'_, 'a>) -> bool {
         let Some(instance) = sample.find_label(INSTANCE) else { return false };
-        let is_key = match self.last.1 {
+        let is_key = match self.last.handler {
             MetricHandler::Row(named) => {
                 named.first.catalogue_row().class.key_label_names().contains(&INSTANCE)
             }

@@ -96,11 +96,17 @@ impl PositionSink for PositionRecorder {
     }
 }
 
-/// Builds a page from lines that another parser reads.
-#[derive(Debug, Default)]
+/// Builds a page from lines that another parser reads, under the names of their exporter.
+#[derive(Debug)]
 pub(super) struct PageBuilder<'a> {
     interpreter: PageDecoder<'a>,
     tally: RejectionTally,
+}
+
+impl Default for PageBuilder<'_> {
+    fn default() -> Self {
+        Self { interpreter: PageDecoder::of_exact_names(), tally: RejectionTally::default() }
+    }
 }
 
 impl<'a> PageBuilder<'a> {
@@ -135,13 +141,42 @@ fn decode_strictly(
     if body.len() > limits.body_bytes {
         return Err(ScrapeFailure::TooLarge(limits.body_bytes as u64));
     }
-    let mut reader = TextReader::new(body, limits);
     let mut interpreter = PageDecoder::default();
+    let (mut samples, mut tally) = read_samples(body, limits, &mut interpreter, position_sink);
+    let ambiguous = interpreter.take_ambiguous_names();
+    if !ambiguous.is_empty() {
+        interpreter = PageDecoder::of_page_with(ambiguous);
+        (samples, tally) = read_samples(body, limits, &mut interpreter, &mut NoPositions);
+    }
+    if samples == 0 {
+        let why = match &tally.into_counts(FieldCounts::default()).first {
+            Some(first) => SanitizedText::new(&format!("no samples, {first}")),
+            None => SanitizedText::new("no samples"),
+        };
+        return Err(ScrapeFailure::NotAPage(why));
+    }
+    let DecodedPage { report, dialect, fields, plan, xids, cpu_idle } =
+        interpreter.into_decoded_page();
+    let rejected = tally.into_counts(fields);
+    Ok((
+        ScrapedPage { report, dialect, bytes: body.len() as u64, rejected },
+        LearnedPlan { plan, xids, cpu_idle },
+    ))
+}
+
+/// Decodes all samples of a page: their number, and the lines that are rejected.
+fn read_samples<'a>(
+    body: &'a [u8],
+    limits: &PageLimits,
+    interpreter: &mut PageDecoder<'a>,
+    position_sink: &mut impl PositionSink,
+) -> (u64, RejectionTally) {
+    let mut reader = TextReader::new(body, limits);
     let mut tally = RejectionTally::default();
     let mut samples = 0_u64;
     loop {
         let refused = match reader.next() {
-            None => break,
+            None => return (samples, tally),
             Some(Ok(PageLine::Sample(sample))) => {
                 samples += 1;
                 let result = interpreter.decode_sample(&sample);
@@ -158,20 +193,6 @@ fn decode_strictly(
             tally.count_line(reason, reader.line_number(), reader.current_line());
         }
     }
-    if samples == 0 {
-        let why = match &tally.into_counts(FieldCounts::default()).first {
-            Some(first) => SanitizedText::new(&format!("no samples, {first}")),
-            None => SanitizedText::new("no samples"),
-        };
-        return Err(ScrapeFailure::NotAPage(why));
-    }
-    let DecodedPage { report, dialect, fields, plan, xids, cpu_idle } =
-        interpreter.into_decoded_page();
-    let rejected = tally.into_counts(fields);
-    Ok((
-        ScrapedPage { report, dialect, bytes: body.len() as u64, rejected },
-        LearnedPlan { plan, xids, cpu_idle },
-    ))
 }
 
 #[cfg(test)]
