@@ -170,7 +170,7 @@ impl CheckTexts {
                     "have fields that are not understood",
                 ),
                 meaning: "gaunt does not use them, or the exporter is newer than gaunt",
-                next: "Look for fields that you know in the list: if they have new names there, update gaunt.",
+                next: "Look for fields that you know in the list: if they have new names there, update gaunt. A field whose unit is unknown is read beside one in bytes, such as DCGM_FI_DEV_FB_USED_BYTES, and where a value exceeds 1.",
             },
             CoverageKind::GpuMetrics => Self {
                 things: ("node with host metrics", "nodes with host metrics"),

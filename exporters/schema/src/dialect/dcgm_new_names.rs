@@ -5,6 +5,7 @@
 //! fields in base units under new numbers, and takes one name for another field: `DCGM_FI_DEV_GPU_UTIL_RATIO` was a
 //! percentage in 4.6, and is a ratio in 4.7. Which one a page has is decided once for the page.
 
+use super::dcgm_ratio_unit::RATIO_FIELD;
 use crate::{
     MetricId,
     catalogue::{
@@ -40,11 +41,7 @@ const fn same_unit(name: &'static str, metric: MetricId) -> DcgmField {
 
 /// The names of DCGM 4.6: a field under a name of its own unit, and the first fields in base units (4.6.1).
 pub(super) static RENAMED: [DcgmField; 36] = [
-    DcgmField {
-        name: "DCGM_FI_DEV_GPU_UTIL_RATIO",
-        metric: gpu::UTILIZATION,
-        unit: FieldUnit::RatioOrPercent,
-    },
+    DcgmField { name: RATIO_FIELD, metric: gpu::UTILIZATION, unit: FieldUnit::RatioOrPercent },
     same_unit("DCGM_FI_DEV_GPU_TEMP_CELSIUS", gpu::TEMPERATURE),
     same_unit("DCGM_FI_DEV_MEMORY_TEMP_CELSIUS", health::MEMORY_TEMPERATURE),
     same_unit("DCGM_FI_DEV_GPU_TEMP_SLOWDOWN_CELSIUS", health::SLOWDOWN_TEMPERATURE),

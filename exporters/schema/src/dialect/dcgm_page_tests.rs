@@ -149,8 +149,32 @@ fn dcgm_ratio_unit_is_that_of_the_whole_page() {
     // One busy GPU shows the unit of an idle one.
     assert_eq!(utilizations(&["1", "97"], "", true), [0.01, 0.97]);
     assert_eq!(utilizations(&["1", "0.970000"], "", true), [1.0, 0.97]);
-    assert_eq!(utilizations(&["1", "0"], "", true), [0.01, 0.0]);
     assert_eq!(utilizations(&["97.5", "1.0"], "", true), [0.975, 0.01]);
+}
+
+#[test]
+fn dcgm_ratio_without_a_sign_of_its_unit_is_left_out_and_listed() {
+    const CLOCK: &str = "DCGM_FI_DEV_SM_CLOCK_HERTZ{gpu=\"0\"} 1980000000\n";
+    let page = |values: [&str; 2]| {
+        let line = |(gpu, value)| format!("DCGM_FI_DEV_GPU_UTIL_RATIO{{gpu=\"{gpu}\"}} {value}\n");
+        decode_clean(&format!("{CLOCK}{}", (0..).zip(values).map(line).collect::<String>()))
+    };
+    let reading = |page: &ScrapedPage, gpu| {
+        page.report.find_reading(&Device::new_gpu(gpu), gpu::UTILIZATION).unwrap()
+    };
+    for values in [["1", "0"], ["1", "1"]] {
+        let page = page(values);
+        assert_eq!(reading(&page, 0), AbsenceReason::Error.into(), "{values:?}");
+        let fields = &page.rejected.fields;
+        assert_eq!((fields.known, fields.unknown), (1, 1));
+        let expected =
+            "DCGM_FI_DEV_GPU_UTIL_RATIO (left out, its unit is unknown: 1 is 1 % or 100 %)";
+        assert_eq!(fields.names, [expected]);
+    }
+    assert_eq!(reading(&page(["1", "0"]), 1), 0.0.into(), "0 is 0 in any unit");
+    let idle = page(["0", "0"]);
+    assert_eq!(reading(&idle, 0), 0.0.into());
+    assert!(idle.rejected.fields.is_empty());
 }
 
 #[test]
@@ -184,12 +208,13 @@ fn dcgm_ratio_unit_is_decided_again_when_values_show_another() {
     };
     let cache = TemplateCache::default();
     let mut state = TemplateState::default();
-    for value in ["97", "98", "0.970000", "0.5", "1", "99", "99"] {
+    for value in ["97", "98", "1", "98", "0.970000", "0.5", "1", "99", "99", "0", "1"] {
         let text = text(value);
         let limits = PageLimits::default();
         let page: ScrapedPage = cache.decode_page(&mut state, text.as_bytes(), &limits).unwrap();
         let strict = decode_page(text.as_bytes(), &limits).unwrap();
         assert_eq!(page.report.samples, strict.report.samples, "{value}");
+        assert_eq!(page.rejected, strict.rejected, "{value}");
     }
     assert!(cache.cache_stats().repeated > 0, "whole percentages have a template");
 }

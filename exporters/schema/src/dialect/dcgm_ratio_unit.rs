@@ -7,6 +7,13 @@ use crate::text::TextSample;
 /// if its list of fields was written for DCGM 4.6.
 pub(super) const NEW_DRIVER_LABEL: &str = "DCGM_FI_SYSTEM_DRIVER_VERSION";
 
+/// The only field of which the unit depends on the version.
+pub(super) const RATIO_FIELD: &str = "DCGM_FI_DEV_GPU_UTIL_RATIO";
+
+/// How it is listed where nothing shows its unit.
+pub(super) const RATIO_WITHOUT_UNIT: &str =
+    "DCGM_FI_DEV_GPU_UTIL_RATIO (left out, its unit is unknown: 1 is 1 % or 100 %)";
+
 /// What a page shows about the unit.
 ///
 /// A single value does not show it: 1 may be one per cent, or all.
@@ -16,6 +23,8 @@ pub(super) struct RatioEvidence {
     ratios: u32,
     /// What names and labels show.
     names: NameEvidence,
+    /// A value is 1.
+    has_one: bool,
     /// A value is above 1.
     exceeds_one: bool,
     /// A value has decimals: percentages are whole numbers.
@@ -46,6 +55,8 @@ pub(super) enum RatioUnit {
     Percent,
     /// The same, where the next page may show something else.
     PercentByValues,
+    /// Nothing shows it: 1 is one per cent or all, and 0 is 0.
+    Unknown,
 }
 
 impl RatioUnit {
@@ -56,7 +67,7 @@ impl RatioUnit {
 
     /// Whether another page with the same names and labels may have another unit.
     pub(super) const fn depends_on_values(self) -> bool {
-        matches!(self, Self::RatioByValues | Self::PercentByValues)
+        matches!(self, Self::RatioByValues | Self::PercentByValues | Self::Unknown)
     }
 }
 
@@ -73,6 +84,7 @@ impl RatioEvidence {
             self.names = self.names.max(NameEvidence::NewLabel);
         }
         if sample.value.is_finite() && !blank.is_blank(sample.value, sample.digits.as_bytes()) {
+            self.has_one |= is_one(sample.value);
             self.exceeds_one |= sample.value > 1.0;
             self.has_decimals |= sample.digits.contains('.');
         }
@@ -87,8 +99,14 @@ impl RatioEvidence {
                 RatioUnit::RatioByValues
             }
             _ if has_new_label => RatioUnit::PercentByValues,
+            Self { has_one: true, exceeds_one: false, .. } => RatioUnit::Unknown,
             _ => RatioUnit::Percent,
         };
         (self.ratios > 0).then_some(unit)
     }
+}
+
+/// Whether a value is the one that only a unit gives a meaning.
+pub(super) fn is_one(value: f64) -> bool {
+    value.to_bits() == 1.0_f64.to_bits()
 }

@@ -4,7 +4,10 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use super::dcgm_values;
+use super::{
+    dcgm_ratio_unit::{self, RatioUnit},
+    dcgm_values,
+};
 use crate::{
     AbsenceReason, Device, DeviceClass, MetricId, MetricSample, Reading, SanitizedText, UnixMs,
     catalogue::{UnitScale, gpu, gpu_parts},
@@ -48,7 +51,8 @@ pub(super) struct ValueRule {
     pub(super) end: Option<f64>,
     /// The unit is known only after the whole page; until then the value is kept as it is.
     pub(super) has_page_unit: bool,
-    /// The unit was concluded from whole numbers: a value with decimals invalidates the plan.
+    /// The unit was concluded from whole numbers: a value with decimals invalidates the plan, and so does a page on which 1
+    /// is the largest value.
     pub(super) requires_whole: bool,
     /// The one value that means yes; all others mean no.
     pub(super) true_value: Option<f64>,
@@ -167,6 +171,9 @@ pub(super) struct PartField {
 pub(crate) struct SideValues {
     /// The node's clock.
     pub(crate) time: Option<UnixMs>,
+    /// Whether a value is 1, and whether one is above it, of those that are known as percentages by their values.
+    has_one: bool,
+    exceeds_one: bool,
     xids: Vec<ShownXid>,
     /// The seconds without work of each CPU, in the order of the page.
     pub(crate) cpu_idle: Vec<f64>,
@@ -185,6 +192,11 @@ impl SideValues {
         self.xids.sort_unstable();
         self.xids.dedup();
         std::mem::take(&mut self.xids)
+    }
+
+    /// Whether the values show no unit: then what the plan knows of it is that of another page.
+    pub(crate) const fn lacks_ratio_unit(&self) -> bool {
+        self.has_one && !self.exceeds_one
     }
 
     fn add_cpu_idle(&mut self, cpu: u16, seconds: f64) {
@@ -234,8 +246,14 @@ impl DecodePlan {
         DecodeOp::Part(self.part_fields.len() as u32 - 1)
     }
 
-    /// Applies the unit that the whole page shows to the values that depend on it, and to the values of later pages.
-    pub(super) fn apply_page_unit(&mut self, is_percent: bool, samples: &mut [MetricSample]) {
+    /// Applies the unit that the whole page shows to the values that depend on it, and to the values of later pages. Without
+    /// one there is no value, except for 0. Whether a value is left out for that.
+    pub(super) fn apply_page_unit(
+        &mut self,
+        unit: RatioUnit,
+        samples: &mut [MetricSample],
+    ) -> bool {
+        let (is_percent, mut leaves_out) = (unit.is_percent(), false);
         let rules: Vec<bool> = self.rules.iter().map(|rule| rule.has_page_unit).collect();
         let scale = if is_percent { UnitScale::Per(100.0) } else { UnitScale::Same };
         for rule in self.rules.iter_mut().filter(|rule| rule.has_page_unit) {
@@ -251,9 +269,16 @@ impl DecodePlan {
         for (index, rule) in rule_of_sample {
             let reading = &mut samples[index as usize].reading;
             if let (true, Reading::Value(value)) = (rules[usize::from(rule)], *reading) {
-                *reading = Reading::of(scale.to_catalogue_unit(value));
+                let is_left_out = unit == RatioUnit::Unknown && value > 0.0;
+                leaves_out |= is_left_out;
+                *reading = if is_left_out {
+                    AbsenceReason::Error.into()
+                } else {
+                    Reading::of(scale.to_catalogue_unit(value))
+                };
             }
         }
+        leaves_out
     }
 
     /// Adds a guard: the line has the same meaning only as long as its value is this one.
@@ -294,7 +319,12 @@ impl DecodePlan {
                 if rule.requires_whole && digits.contains(&b'.') {
                     return Err(PlanMismatch);
                 }
-                samples[index as usize].reading = rule.apply_rule(value, digits);
+                let reading = rule.apply_rule(value, digits);
+                if rule.requires_whole && reading.value().is_some() {
+                    side_values.has_one |= dcgm_ratio_unit::is_one(value);
+                    side_values.exceeds_one |= value > 1.0;
+                }
+                samples[index as usize].reading = reading;
             }
             DecodeOp::Add { index, rule } => {
                 let addend = self.rules[usize::from(rule)].apply_rule(value, digits);

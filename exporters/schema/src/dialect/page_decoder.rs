@@ -9,6 +9,7 @@ use super::{
     custom_handler::CustomHandler,
     dcgm_exporter::DcgmDecoder,
     dcgm_new_names::{self, DcgmField},
+    dcgm_ratio_unit::{RATIO_FIELD, RATIO_WITHOUT_UNIT},
     decode_plan::{self, BlankValues, DecodeOp, DecodePlan, SideValues, ValueRule},
     dialect_table::{DecodeContext, DialectTable, NameMapping},
     node_exporter::NodeExporterDecoder,
@@ -111,6 +112,12 @@ impl<'a> FieldNames<'a> {
     fn add_name(&mut self, name: &'a str, is_known: bool) {
         let names = if is_known { &mut self.known } else { &mut self.unknown };
         names.insert(name);
+    }
+
+    /// Counts a field as not understood, and lists it with the reason.
+    fn move_to_unknown(&mut self, name: &'static str, described: &'static str) {
+        self.known.remove(name);
+        self.unknown.insert(described);
     }
 
     /// The counts, if there is an unknown field.
@@ -313,7 +320,9 @@ impl<'a> PageDecoder<'a> {
         let Some(unit) = self.dcgm.ratio_evidence.find_unit() else { return };
         let ReportBuilder { plan, report, not_replayable, .. } = &mut self.builder;
         *not_replayable |= unit.depends_on_values();
-        plan.apply_page_unit(unit.is_percent(), &mut report.samples);
+        if plan.apply_page_unit(unit, &mut report.samples) {
+            self.fields.move_to_unknown(RATIO_FIELD, RATIO_WITHOUT_UNIT);
+        }
     }
 
     /// Adds the XIDs of the GPUs, after all else.

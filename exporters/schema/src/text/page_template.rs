@@ -169,6 +169,9 @@ impl PageTemplate {
         if body.get(offset..)? != tail {
             return None;
         }
+        if side_values.lacks_ratio_unit() {
+            return None;
+        }
         let node_time = side_values.time;
         let devices = self.devices_with_xids(side_values.take_xids(), &mut samples, xid_devices);
         let report = Report {
