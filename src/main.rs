@@ -193,7 +193,7 @@ async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
     if is_receiving && options.scrape.period.is_none() && !has_period {
         settings.set_period(serve_command::RECEIVED_PERIOD);
     }
-    let series = open_series(&options.scrape, &mut settings, RECENT).await?;
+    let series = open_series(&options.scrape, &mut settings, RECENT, true).await?;
     let listen = options.listen.unwrap_or(settings.listen);
     let mut names = std::mem::take(&mut settings.names);
     names.extend(options.names);
@@ -267,7 +267,7 @@ async fn run_record(options: cli::RecordArguments) -> anyhow::Result<ExitCode> {
             let past = past_options(options.scrape.server.clone(), &options.past, &settings)?;
             return command::record_command::record_past(past, record_options).await;
         }
-        let series = open_series(&options.scrape, &mut settings, RECENT).await?;
+        let series = open_series(&options.scrape, &mut settings, RECENT, true).await?;
         let record_options = recording_options(&options, settings.period);
         let setup = build_checked_setup(&options.scrape, settings)?;
         let setup = Box::new(ScrapingSetup { series, ..setup });

@@ -30,11 +30,13 @@ pub(crate) fn past_options(
 }
 
 /// Opens the Prometheus of the flags, or that of the settings if nothing else is named; its scrape interval is the
-/// period.
+/// period. What runs for long waits for the first scrape of a server that was just started; a view says at once that there
+/// is none.
 pub(crate) async fn open_series(
     flags: &ScrapeArguments,
     settings: &mut Settings,
     recent: Duration,
+    runs_for_long: bool,
 ) -> anyhow::Result<Option<Box<SeriesSetup>>> {
     let (url, matchers) = (flags.server.prometheus.clone(), flags.server.matchers.clone());
     let has_targets =
@@ -43,7 +45,11 @@ pub(crate) async fn open_series(
         return Ok(None);
     }
     let Some(options) = settings.series_options(url, matchers) else { return Ok(None) };
-    let setup = SeriesSetup::open(&options, settings.series_refresh, recent).await?;
+    let setup = if runs_for_long {
+        SeriesSetup::open_patiently(&options, settings.series_refresh, recent).await?
+    } else {
+        SeriesSetup::open(&options, settings.series_refresh, recent).await?
+    };
     settings.set_period(flags.period.unwrap_or_else(|| setup.scrape_period()));
     Ok(Some(Box::new(setup)))
 }
@@ -75,7 +81,7 @@ pub(crate) async fn choose_view(
             ack_command::read_token(flags.token_file)?,
         ));
     }
-    let series = open_series(&flags.scrape, &mut settings, recent).await?;
+    let series = open_series(&flags.scrape, &mut settings, recent, false).await?;
     let period = settings.period;
     let mut scraping = build_checked_setup(&flags.scrape, settings)?;
     scraping.series = series;

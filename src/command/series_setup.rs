@@ -6,7 +6,7 @@ use std::time::Duration;
 use gaunt_schema::{ClockFn, Delivery, UnixMs};
 use gaunt_series::{
     QueryError, RECEIVE_LAG, SeriesClock, SeriesOptions, SeriesReader, SeriesReaderHandle,
-    SeriesWindow, feed_lag, spawn_reading,
+    SeriesWindow, feed_lag, spawn_reading, wait_for_first_scrape,
 };
 use tokio::{sync::mpsc, task::block_in_place};
 
@@ -57,6 +57,16 @@ impl RecentSlices {
 }
 
 impl SeriesSetup {
+    /// The same as [`Self::open`] for what runs for long: a server that was started with it has no scrape yet, and is waited for.
+    pub async fn open_patiently(
+        options: &SeriesOptions,
+        refresh: Duration,
+        recent: Duration,
+    ) -> Result<Self, QueryError> {
+        let open = async || Self::open(options, refresh, recent).await;
+        wait_for_first_scrape(feed_lag(refresh), open).await
+    }
+
     /// Reads the first slice of this much of the recent past, or says why it cannot be read.
     pub async fn open(
         options: &SeriesOptions,

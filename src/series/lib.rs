@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use gaunt_scrape::ServerAccess;
 
+mod first_scrape;
 mod known_series;
 mod page_assembly;
 mod query_answer;
@@ -28,6 +29,7 @@ mod tests;
 mod write_receiver;
 mod xor_chunk;
 
+pub use first_scrape::wait_for_first_scrape;
 pub use page_assembly::ReceivedSamples;
 pub use query_error::{QueryError, QueryErrorSteps};
 pub use selector::match_instances;

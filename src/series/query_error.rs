@@ -157,7 +157,8 @@ pub enum QueryError {
     /// No series of a known name.
     #[error(
         "{url} has no series that gaunt reads{selector}: none of {names} names such as DCGM_FI_DEV_GPU_UTIL, \
-         node_uname_info and gaunt_gpu_info; `gaunt metrics --dialects` lists them. Check --match, the tenant and the time"
+         node_uname_info and gaunt_gpu_info; `gaunt metrics --dialects` lists them. After a start of the server, wait for \
+         its first scrape; else check --match, the tenant and the time"
     )]
     NoSeries {
         /// The address.
@@ -169,8 +170,8 @@ pub enum QueryError {
     },
     /// No scrape in this time.
     #[error(
-        "{url} has no sample of up{selector} in this time; every scrape by Prometheus or vmagent writes one. Check the \
-         time and --match, and that no relabelling drops up"
+        "{url} has no sample of up{selector} in this time; every scrape by Prometheus or vmagent writes one. After a \
+         start of the server, wait for its first scrape; else check the time and --match, and that no relabelling drops up"
     )]
     NoScrapes {
         /// The address.
@@ -216,6 +217,11 @@ impl QueryError {
                 | Self::Partial { .. }
                 | Self::Malformed { .. }
         )
+    }
+
+    /// Whether a server that was just started answers so: it has scraped nothing yet.
+    pub(crate) const fn may_follow_start(&self) -> bool {
+        matches!(self, Self::NoSeries { .. } | Self::NoScrapes { .. })
     }
 
     /// Whether the same query may succeed right away: another instance behind a proxy answers it.

@@ -185,12 +185,14 @@ async fn empty_results_say_what_was_looked_for() {
         error.contains("has no series that gaunt reads with cluster=\"x\": none of "),
         "{error}"
     );
-    assert!(error.contains("DCGM_FI_DEV_GPU_UTIL") && error.contains("Check --match"), "{error}");
+    assert!(error.contains("DCGM_FI_DEV_GPU_UTIL") && error.contains("check --match"), "{error}");
+    assert!(error.contains("After a start of the server, wait for its first scrape"), "{error}");
     let no_up = |request: &str| {
         if request.contains("/label/") { json_answer(NAMES) } else { matrix_answer(&[]) }
     };
     let error = read_with(|_| {}, no_up).await.unwrap_err().to_string();
     assert!(error.contains("has no sample of up in this time"), "{error}");
+    assert!(error.contains("After a start of the server, wait for its first scrape"), "{error}");
 }
 
 #[tokio::test]
