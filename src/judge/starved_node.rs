@@ -305,15 +305,7 @@ impl<'a> StarvedNode<'a> {
             * self.low.len() as f64;
         let summary = self.render_summary(kind, judge, cluster);
         let mut pending = PendingFinding::of(kind, entity, kinds, is_hard);
-        // Its past does not tell what it costs, and another job may differ as well.
-        if self.outlying.is_some() {
-            pending.cap_severity();
-        }
-        let goes_on = self.group.slowdown_ratio().is_some() && !is_slowed;
-        // It costs little while the rest of the job goes on as usual. GPUs that wait for requests idle at times, whatever
-        // their host does.
-        let has_rest = self.group.nodes.len() > 1;
-        if (has_rest && goes_on) || !judge.gangs.of(self.group).is_steady(self.group) {
+        if self.never_pages(judge, is_slowed) {
             pending.cap_severity();
         }
         let writes = pressure.io && self.may_checkpoint(cluster);
@@ -329,6 +321,17 @@ impl<'a> StarvedNode<'a> {
                 .with_summary(summary, self.next_step(kind, io))
                 .with_possible_evidence(self.collect_evidence(judge, cluster)),
         )
+    }
+
+    /// Whether it is no more than a warning, whatever else shows it, in a job that is slower or not.
+    fn never_pages(&self, judge: &JudgeState, is_slowed: bool) -> bool {
+        // Its past does not tell what it costs, and another job may differ as well.
+        let has_no_past = self.outlying.is_some();
+        // It costs little while the rest of the job goes on as usual.
+        let goes_on =
+            self.group.nodes.len() > 1 && self.group.slowdown_ratio().is_some() && !is_slowed;
+        // GPUs that wait for requests idle at times, whatever their host does.
+        has_no_past || goes_on || !judge.gangs.of(self.group).is_steady(self.group)
     }
 
     /// Whether at most half of the node's GPUs in the job are low.

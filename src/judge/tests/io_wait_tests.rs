@@ -145,8 +145,7 @@ fn job_page(second: i64, node: usize, serves: bool, going_on: u32) -> Report {
 #[test]
 fn hosts_of_a_job_that_waits_for_requests_never_page_for_their_storage() {
     let severity = |serves: bool| {
-        let mut fixture =
-            TargetFixture::new(&[("ash", Dialect::Gaunt), ("birch", Dialect::Gaunt)]);
+        let mut fixture = TargetFixture::new(&[("ash", Dialect::Gaunt), ("birch", Dialect::Gaunt)]);
         fixture.run(1_400, |second, node| job_page(second, node, serves, 0));
         open(&fixture).into_iter().find(|(id, _)| id == "storage_slow").map(|(_, told)| told)
     };
