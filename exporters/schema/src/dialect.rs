@@ -39,6 +39,7 @@ mod node_exporter_table;
 mod nvidia_smi;
 mod page_decoder;
 mod rdma_exporter;
+mod read_names;
 mod report_builder;
 mod snmp_exporter;
 #[cfg(test)]
@@ -49,12 +50,15 @@ mod ufm_telemetry;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::dialect_reference::{DialectMetric, ReadName, dialect_metrics, read_names};
 pub use self::gpu_holders::pod_template_hash;
 pub(crate) use self::{
     dcgm_new_names::dcgm_4_9_field,
     decode_plan::{DecodeOp, DecodePlan, MAX_COMPARED_CPUS, ShownXid, SideValues},
     page_decoder::{DecodedPage, PageDecoder, is_known_name},
+};
+pub use self::{
+    dialect_reference::{DialectMetric, dialect_metrics},
+    read_names::{ReadName, read_names},
 };
 
 /// The tables of all exporters that have one.

@@ -1,6 +1,6 @@
 //! The unit of a ratio that one DCGM version writes as 0 to 1 and another as a percentage, decided for a whole page.
 
-use super::decode_plan::BlankValues;
+use super::decode_plan::{BlankValues, is_one};
 use crate::text::TextSample;
 
 /// The label with the driver's version under the name that dcgm-exporter 4.9 gives it by default. An older one has it only
@@ -60,9 +60,13 @@ pub(super) enum RatioUnit {
 }
 
 impl RatioUnit {
-    /// Whether values are percentages.
-    pub(super) const fn is_percent(self) -> bool {
-        matches!(self, Self::Percent | Self::PercentByValues)
+    /// Whether values are percentages, if it is known.
+    pub(super) const fn is_percent(self) -> Option<bool> {
+        match self {
+            Self::Percent | Self::PercentByValues => Some(true),
+            Self::Ratio | Self::RatioByValues => Some(false),
+            Self::Unknown => None,
+        }
     }
 
     /// Whether another page with the same names and labels may have another unit.
@@ -104,9 +108,4 @@ impl RatioEvidence {
         };
         (self.ratios > 0).then_some(unit)
     }
-}
-
-/// Whether a value is the one that only a unit gives a meaning.
-pub(super) fn is_one(value: f64) -> bool {
-    value.to_bits() == 1.0_f64.to_bits()
 }

@@ -4,10 +4,7 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use super::{
-    dcgm_ratio_unit::{self, RatioUnit},
-    dcgm_values,
-};
+use super::dcgm_values;
 use crate::{
     AbsenceReason, Device, DeviceClass, MetricId, MetricSample, Reading, SanitizedText, UnixMs,
     catalogue::{UnitScale, gpu, gpu_parts},
@@ -186,6 +183,11 @@ pub(crate) struct ShownXid {
     code: u32,
 }
 
+/// Whether a value is the one that only a unit gives a meaning.
+pub(super) fn is_one(value: f64) -> bool {
+    value.to_bits() == 1.0_f64.to_bits()
+}
+
 impl SideValues {
     /// The XIDs of all GPUs, deduplicated and sorted, wherever on the page they are.
     pub(crate) fn take_xids(&mut self) -> Vec<ShownXid> {
@@ -246,14 +248,15 @@ impl DecodePlan {
         DecodeOp::Part(self.part_fields.len() as u32 - 1)
     }
 
-    /// Applies the unit that the whole page shows to the values that depend on it, and to the values of later pages. Without
-    /// one there is no value, except for 0. Whether a value is left out for that.
+    /// Applies the unit that the whole page shows, per cent or not, to the values that depend on it, and to the values of
+    /// later pages. Without one there is no value, except for 0. Whether a value is left out for that.
     pub(super) fn apply_page_unit(
         &mut self,
-        unit: RatioUnit,
+        is_percent: Option<bool>,
         samples: &mut [MetricSample],
     ) -> bool {
-        let (is_percent, mut leaves_out) = (unit.is_percent(), false);
+        let (unit, mut leaves_out) = (is_percent, false);
+        let is_percent = unit.unwrap_or_default();
         let rules: Vec<bool> = self.rules.iter().map(|rule| rule.has_page_unit).collect();
         let scale = if is_percent { UnitScale::Per(100.0) } else { UnitScale::Same };
         for rule in self.rules.iter_mut().filter(|rule| rule.has_page_unit) {
@@ -269,7 +272,7 @@ impl DecodePlan {
         for (index, rule) in rule_of_sample {
             let reading = &mut samples[index as usize].reading;
             if let (true, Reading::Value(value)) = (rules[usize::from(rule)], *reading) {
-                let is_left_out = unit == RatioUnit::Unknown && value > 0.0;
+                let is_left_out = unit.is_none() && value > 0.0;
                 leaves_out |= is_left_out;
                 *reading = if is_left_out {
                     AbsenceReason::Error.into()
@@ -321,7 +324,7 @@ impl DecodePlan {
                 }
                 let reading = rule.apply_rule(value, digits);
                 if rule.requires_whole && reading.value().is_some() {
-                    side_values.has_one |= dcgm_ratio_unit::is_one(value);
+                    side_values.has_one |= is_one(value);
                     side_values.exceeds_one |= value > 1.0;
                 }
                 samples[index as usize].reading = reading;

@@ -320,7 +320,7 @@ impl<'a> PageDecoder<'a> {
         let Some(unit) = self.dcgm.ratio_evidence.find_unit() else { return };
         let ReportBuilder { plan, report, not_replayable, .. } = &mut self.builder;
         *not_replayable |= unit.depends_on_values();
-        if plan.apply_page_unit(unit, &mut report.samples) {
+        if plan.apply_page_unit(unit.is_percent(), &mut report.samples) {
             self.fields.move_to_unknown(RATIO_FIELD, RATIO_WITHOUT_UNIT);
         }
     }
