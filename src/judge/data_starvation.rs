@@ -162,8 +162,8 @@ fn is_shown_by_gpus(judge: &JudgeState, groups: &[(&JobGroup, Vec<StarvedNode<'_
     let is_low = |starved: &StarvedNode<'_>| starved.is_below_baseline(&judge.limits);
     groups.iter().any(|(group, starved)| {
         let evidence = judge.gangs.of(group);
-        evidence.is_steady(group)
-            && (evidence.is_slower(group, &judge.limits) || starved.iter().any(is_low))
+        evidence.is_slower(group, &judge.limits)
+            || (evidence.is_steady(group) && starved.iter().any(is_low))
     })
 }
 
