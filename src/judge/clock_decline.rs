@@ -32,8 +32,21 @@ pub(super) fn declined_clock(
     let now = clock_over_peers(judge, cluster, row, cluster.now())?;
     // A GPU that is as fast as its peers, or has recovered, does not delay others: it was faster for a while.
     let baseline = drift.baseline_ratio();
-    let slower = now < baseline.min(1.0) * (1.0 - judge.limits.drift_slack_ratio);
-    (slower && drift.has_declined(&judge.limits)).then_some((now, baseline))
+    let least = 1.0 - judge.limits.drift_slack_ratio;
+    let slower = now < baseline.min(1.0) * least;
+    (slower && fell_itself(judge, cluster, row) && drift.has_declined(&judge.limits))
+        .then_some((now, baseline))
+}
+
+/// Whether the clock of a GPU is clearly below its own baseline, if that is known: without job labels others join or leave
+/// the GPUs that it is compared with, and their median changes.
+fn fell_itself(judge: &JudgeState, cluster: &Cluster, row: u32) -> bool {
+    let Some(averages) = judge.gpus.get(row as usize).map(|gpu| &gpu.averages) else {
+        return false;
+    };
+    let clock = averages.clock_hertz(cluster.now(), &judge.limits);
+    let least = 1.0 - judge.limits.as_ever_ratio;
+    clock.zip(averages.usual_clock()).is_none_or(|(clock, usual)| clock < usual * least)
 }
 
 /// Returns the clock / peer median, while its load and power are not above their baselines: with more load the clock

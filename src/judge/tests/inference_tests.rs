@@ -236,6 +236,20 @@ fn gpu_that_drifts_slower_is_found_and_drift_of_all_is_not() {
 }
 
 #[test]
+fn gpu_whose_peers_become_faster_has_not_declined() {
+    // Without job labels the GPUs that it is compared with are others after a while.
+    let page = |second: i64, node_index: usize| {
+        let gained = ((second - 600).max(0) as f64 / 18_000.0).min(0.12);
+        let mut gpus = [(0.8, 1.5 * (1.0 + gained)); 4];
+        if node_index == 1 {
+            gpus[3].1 = 1.5;
+        }
+        power_report(node_index, gpus)
+    };
+    assert_eq!(TargetFixture::new(&NODES[..2]).run(3_000, page).open_ids(), [""; 0]);
+}
+
+#[test]
 fn hang_of_an_unnamed_job_is_a_warning_first_and_critical_later() {
     let page = |second: i64, node_index: usize| {
         let mut page = node_report(NODES[node_index].0);
