@@ -421,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_keeps_at_most_184_bytes() {
+    fn a_port_keeps_184_bytes() {
         assert_eq!(size_of::<Option<LinkAverages>>(), 184);
     }
 

@@ -26,13 +26,12 @@ impl PastPause {
     }
 }
 
-/// The pauses of one job: the last two, and in seconds the shortest one, and the longest one in which hosts did not wait for
-/// IO: the job evaluates, and a checkpoint that falls into an evaluation takes no longer than it.
+/// The pauses of one job: the last two, and in seconds the shortest one, and the last two in which hosts did not wait for IO.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PastPauses {
     last: [Option<PastPause>; 2],
     shortest: Option<f64>,
-    longest_without_io: Option<f64>,
+    without_io: [f64; 2],
 }
 
 /// How the pauses of a job have grown, in seconds.
@@ -64,12 +63,14 @@ impl PastPauses {
         self.last = [self.last[1], Some(pause)];
         self.shortest = Some(self.shortest.unwrap_or(f64::INFINITY).min(pause.seconds()));
         if !pause.io {
-            self.longest_without_io = Some(pause.seconds().max(self.evaluation_seconds()));
+            self.without_io = [self.without_io[1], pause.seconds()];
         }
     }
 
+    /// How long its evaluations take: two pauses without IO are as long, and a single one may have been anything. A checkpoint
+    /// that falls into an evaluation takes no longer than it.
     fn evaluation_seconds(&self) -> f64 {
-        self.longest_without_io.unwrap_or_default()
+        self.without_io[0].min(self.without_io[1])
     }
 
     /// Returns the length of the shortest one, and that from which another one is far longer, in seconds, where samples of
@@ -126,17 +127,28 @@ mod tests {
         assert_eq!(told, [None, None, known, known, known, known]);
     }
 
+    /// The pauses of a job, as second, length and whether hosts wait for IO.
+    fn pauses_of(pauses: &[(i64, i64, bool)]) -> PastPauses {
+        let mut past = PastPauses::default();
+        let at = |second: i64| UnixMs(1_800_000_000_000 + second * 1_000);
+        for (began, seconds, io) in pauses {
+            past.add_pause(PastPause { began: at(*began), ended: at(began + seconds), io: *io });
+        }
+        past
+    }
+
     #[test]
     fn checkpoints_that_fall_into_evaluations_have_not_grown() {
-        let mut pauses = PastPauses::default();
-        let at = |second: i64| UnixMs(1_800_000_000_000 + second * 1_000);
-        for (began, seconds, io) in
-            [(0, 10, true), (30, 117, false), (300, 4, true), (600, 137, true), (950, 110, true)]
-        {
-            pauses.add_pause(PastPause { began: at(began), ended: at(began + seconds), io });
-        }
-        assert_eq!(pauses.growth(at(1_100), 1.0), None);
+        let now = UnixMs(1_800_001_100_000);
+        let (evaluation, later) = ((30, 117, false), (200, 117, false));
+        let checkpoints = [(300, 4, true), (600, 137, true), (950, 110, true)];
+        let pauses = pauses_of(&[&[(0, 10, true), evaluation, later], &checkpoints[..]].concat());
+        assert_eq!(pauses.growth(now, 1.0), None);
         assert_eq!(pauses.usual_seconds(1.0), Some((4.0, 175.5)));
+        // What happened once is no evaluation.
+        let pauses = pauses_of(&[&[(0, 10, true), evaluation], &checkpoints[..]].concat());
+        assert_eq!(pauses.growth(now, 1.0).map(|growth| growth.last), Some(110.0));
+        assert_eq!(pauses.usual_seconds(1.0), Some((4.0, 24.0)));
     }
 
     #[test]
