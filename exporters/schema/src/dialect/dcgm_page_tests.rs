@@ -171,6 +171,11 @@ fn dcgm_ratio_without_a_sign_of_its_unit_is_left_out_and_listed() {
             "DCGM_FI_DEV_GPU_UTIL_RATIO (left out, its unit is unknown: 1 is 1 % or 100 %)";
         assert_eq!(fields.names, [expected]);
     }
+    let renamed = decode_clean(&with_total(
+        &format!("{CLOCK}DCGM_FI_DEV_GPU_UTIL_RATIO{{gpu=\"0\"}} 1\n"),
+        is_known_name,
+    ));
+    assert_eq!((renamed.rejected.fields.known, renamed.rejected.fields.unknown), (1, 1));
     assert_eq!(reading(&page(["1", "0"]), 1), 0.0.into(), "0 is 0 in any unit");
     let idle = page(["0", "0"]);
     assert_eq!(reading(&idle, 0), 0.0.into());

@@ -255,15 +255,15 @@ impl DecodePlan {
         is_percent: Option<bool>,
         samples: &mut [MetricSample],
     ) -> bool {
-        let (unit, mut leaves_out) = (is_percent, false);
-        let is_percent = unit.unwrap_or_default();
         let rules: Vec<bool> = self.rules.iter().map(|rule| rule.has_page_unit).collect();
-        let scale = if is_percent { UnitScale::Per(100.0) } else { UnitScale::Same };
+        let requires_whole = is_percent == Some(true);
+        let scale = if requires_whole { UnitScale::Per(100.0) } else { UnitScale::Same };
         for rule in self.rules.iter_mut().filter(|rule| rule.has_page_unit) {
-            *rule = ValueRule { scale, has_page_unit: false, requires_whole: is_percent, ..*rule };
+            *rule = ValueRule { scale, has_page_unit: false, requires_whole, ..*rule };
         }
         // A later line may have replaced the value of an earlier one: the sample has it once.
         let mut rule_of_sample = HashMap::<u32, u16, FixedState>::default();
+        let mut leaves_out = false;
         for op in &self.ops {
             if let DecodeOp::Read { index, rule } = *op {
                 rule_of_sample.insert(index, rule);
@@ -272,7 +272,7 @@ impl DecodePlan {
         for (index, rule) in rule_of_sample {
             let reading = &mut samples[index as usize].reading;
             if let (true, Reading::Value(value)) = (rules[usize::from(rule)], *reading) {
-                let is_left_out = unit.is_none() && value > 0.0;
+                let is_left_out = is_percent.is_none() && value > 0.0;
                 leaves_out |= is_left_out;
                 *reading = if is_left_out {
                     AbsenceReason::Error.into()

@@ -251,7 +251,7 @@ impl<'a> PageDecoder<'a> {
         let plain = appended.map_or(name, |plain| &name[..plain.len()]);
         let mut handler = find_handler(plain);
         if name.starts_with(FIELD_PREFIX) {
-            self.fields.add_name(name, !matches!(handler, MetricHandler::Unknown));
+            self.fields.add_name(plain, !matches!(handler, MetricHandler::Unknown));
         } else if self.is_unread {
             self.other_names.add_name(name, false);
         }
