@@ -21,9 +21,10 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// The timeout of a status: twice what NCCL may collect for.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2 * COLLECT_SECONDS + 2);
 
-/// The wait before the service is tried again, doubled up to the longest while nothing listens.
+/// The wait before the service is tried again, doubled up to the longest while nothing listens. A refused connection on
+/// loopback costs microseconds, and a job of half a minute must be seen.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// How many events there were, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

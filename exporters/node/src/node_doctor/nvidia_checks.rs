@@ -94,7 +94,9 @@ pub(super) fn check_device_nodes(dev_root: &Path) -> NodeCheck {
             "run `nvidia-smi -L` as root, which creates them; if it lists no GPU, see `dmesg`",
         );
     }
-    NodeCheck::ok(name, &format!("{} GPUs can be opened", nodes.len() - 1))
+    let gpus = nodes.len() - 1;
+    let plural = if gpus == 1 { "" } else { "s" };
+    NodeCheck::ok(name, &format!("{gpus} GPU{plural} can be opened"))
 }
 
 /// Checks that NVML's library is there and is a library.

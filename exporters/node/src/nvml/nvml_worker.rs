@@ -40,7 +40,7 @@ const LOOK_EVERY: (Duration, Duration) = (Duration::from_millis(10), Duration::f
 /// Longer calls are reported to the parent, which knows the deadline; with a short deadline, calls over half of it.
 const SLOW_CALL: Duration = Duration::from_millis(500);
 
-/// The shortest interval of fast sampling: the energy counter updates about as often.
+/// The shortest interval of fast sampling: boards renew their power about as often.
 const MIN_FAST_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The most fast samples in a period.

@@ -164,9 +164,9 @@ rows! {
         Metric::new_gauge("gaunt_gpu_sm_active_10s_min_ratio", Gpu, Unit::Ratio, 0.005);
     SM_ACTIVE_MAX, "Highest SM activity of the last 10 s, looked at several times a period.",
         Metric::new_gauge("gaunt_gpu_sm_active_10s_max_ratio", Gpu, Unit::Ratio, 0.005);
-    POWER_MIN, "Lowest power of the last 10 s, from the energy counter, looked at several times a period.",
+    POWER_MIN, "Lowest reading of the board's present power in the last 10 s, read several times a period.",
         Metric::new_gauge("gaunt_gpu_power_10s_min_watts", Gpu, Unit::Watts, 1.0);
-    POWER_MAX, "Highest power of the last 10 s, from the energy counter, looked at several times a period.",
+    POWER_MAX, "Highest reading of the board's present power in the last 10 s, read several times a period.",
         Metric::new_gauge("gaunt_gpu_power_10s_max_watts", Gpu, Unit::Watts, 1.0);
     PCIE_RECEIVE_RATE, "Data that comes from the host over PCIe, averaged over the whole period.",
         Metric::new_gauge("gaunt_gpu_pcie_receive_bytes_per_second", Gpu, Unit::BytesPerSecond, 1e6)

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use gaunt_schema::{AbsenceReason, MetricId, Reading, SanitizedText};
+use gaunt_schema::{
+    AbsenceReason, MetricId, Reading, SanitizedText,
+    catalogue::{gpu, gpu_health},
+};
 use nvml_wrapper::error::NvmlError;
 
 use crate::nvml::{
@@ -52,6 +55,15 @@ impl<'a> GpuSamplingRound<'a> {
     pub(super) fn record_reading(&mut self, metric: MetricId, value: Result<f64, AbsenceReason>) {
         let reading = value.map_or_else(Into::into, Reading::of);
         self.sampled.readings.push((metric, reading));
+    }
+
+    /// The board's present power in watts, as this round has read it: without it, what the driver states as its power.
+    pub(super) fn present_power(&self) -> Option<f64> {
+        let value_of = |metric| {
+            let mut readings = self.sampled.readings.iter();
+            readings.find(|(read, _)| *read == metric)?.1.value()
+        };
+        value_of(gpu_health::POWER_INSTANT).or_else(|| value_of(gpu::POWER))
     }
 
     pub(super) fn record_attribute(

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaunt_schema::{AbsenceReason, MetricId, catalogue::gpu};
+use gaunt_schema::{MetricId, catalogue::gpu};
 
 use super::{GpuSamplingRound, NvmlFeatures};
 
@@ -15,11 +15,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// Below this activity a GPU counts as idle.
 const ALMOST_NOTHING: f64 = 0.05;
 
-/// The shortest time over which power is computed from the energy counter: it updates about every tenth of a second, so
-/// over less than two updates the quotient would be mostly noise.
-const ENERGY_SPAN: Duration = Duration::from_millis(180);
-
-/// Every metric of fast sampling: from the energy counter, and from the GPU's own counters.
+/// Every metric of fast sampling: of the board's power, and of the GPU's own counters.
 const METRICS: [MetricId; 4] =
     [gpu::POWER_MIN, gpu::POWER_MAX, gpu::SM_ACTIVE_MIN, gpu::SM_ACTIVE_MAX];
 
@@ -35,10 +31,6 @@ pub(super) fn enabled_metrics(features: NvmlFeatures) -> &'static [MetricId] {
 /// The fast samples of one GPU.
 #[derive(Default)]
 pub(super) struct FastSamples {
-    /// The last value of the energy counter that differed from the one before, and when it was read first.
-    energy: Option<(Instant, u64)>,
-    /// When the energy counter was read last.
-    energy_read: Option<Instant>,
     power: SampleWindow,
     sm_active: SampleWindow,
     /// Seconds of almost no activity since the last tick.
@@ -68,31 +60,11 @@ impl SampleWindow {
 }
 
 impl FastSamples {
-    /// Records the energy counter: the power is the energy used since its last update. A counter that stands still is
-    /// not updated, because no board draws nothing: its next step is the energy of the whole time since the last one.
-    pub(super) fn observe_energy(&mut self, now: Instant, millijoules: u64) {
-        self.energy_read = Some(now);
-        self.power.drop_older(now);
-        let Some((last_time, before)) = self.energy else {
-            self.energy = Some((now, millijoules));
-            return;
-        };
-        let span = now.saturating_duration_since(last_time);
-        if span < ENERGY_SPAN || millijoules == before {
-            return;
-        }
-        self.energy = Some((now, millijoules));
-        // A counter that decreased was reset: the time in between is unknown.
-        if let Some(used) = millijoules.checked_sub(before) {
-            self.power.push_value(now, used as f64 / 1e3 / span.as_secs_f64());
-        }
-    }
-
-    /// Whether the energy counter was not updated for the whole window.
-    fn is_energy_stale(&self) -> bool {
-        self.energy_read
-            .zip(self.energy)
-            .is_some_and(|(read, (updated, _))| updated + WINDOW < read)
+    /// Records the board's present power. Not the slope of the energy counter: that is updated ten times a second, at
+    /// no fixed distance from the samples, so a fifth of a second holds one to three updates. An H200 that drew a steady
+    /// 692 W had extremes of 355 W and 1,062 W that way.
+    pub(super) fn observe_power(&mut self, now: Instant, watts: f64) {
+        self.power.push_value(now, watts);
     }
 
     /// Records the activity of the multiprocessors between two instants.
@@ -106,17 +78,19 @@ impl FastSamples {
     /// Adds the extremes to a tick.
     pub(super) fn record_extremes(
         &mut self,
+        now: Instant,
         round: &mut GpuSamplingRound<'_>,
         features: NvmlFeatures,
     ) {
         let extremes =
             |window: &SampleWindow, enabled: bool| window.min_and_max().filter(|_| enabled);
+        self.power.drop_older(now);
+        if let Some(watts) = round.present_power() {
+            self.observe_power(now, watts);
+        }
         if let Some((lowest, highest)) = extremes(&self.power, features.fast_sampling) {
             round.record_reading(gpu::POWER_MIN, Ok(lowest));
             round.record_reading(gpu::POWER_MAX, Ok(highest));
-        } else if features.fast_sampling && self.is_energy_stale() {
-            round.record_reading(gpu::POWER_MIN, Err(AbsenceReason::Stale));
-            round.record_reading(gpu::POWER_MAX, Err(AbsenceReason::Stale));
         }
         let has_sm_active = features.fast_sampling && features.gpm;
         if let Some((lowest, highest)) = extremes(&self.sm_active, has_sm_active) {
@@ -146,37 +120,15 @@ mod tests {
     }
 
     #[test]
-    fn power_is_slope_of_energy_and_counter_reset_gives_no_sample() {
+    fn extremes_of_power_are_values_that_the_board_reported_in_the_last_ten_seconds() {
         let (mut samples, start) = (FastSamples::default(), Instant::now());
         let at = |millis| start + Duration::from_millis(millis);
-        samples.observe_energy(at(0), 1_000);
-        samples.observe_energy(at(100), 1_100);
-        assert_eq!(samples.power.min_and_max(), None, "the interval is too short");
-        samples.observe_energy(at(200), 61_000);
-        samples.observe_energy(at(400), 141_000);
-        samples.observe_energy(at(600), 5);
-        assert_eq!(samples.power.min_and_max(), Some((300.0, 400.0)));
-    }
-
-    /// A counter that stood still made the lowest power 0 W while the board drew 512 W.
-    #[test]
-    fn energy_counter_that_stands_still_is_no_power_of_zero() {
-        let (mut samples, start) = (FastSamples::default(), Instant::now());
-        let at = |millis| start + Duration::from_millis(millis);
-        samples.observe_energy(at(0), 0);
-        samples.observe_energy(at(200), 102_400);
-        for tenth in 3..40 {
-            samples.observe_energy(at(tenth * 100), 102_400);
+        assert_eq!(samples.power.min_and_max(), None);
+        for (millis, watts) in [(0, 120.0), (100, 691.5), (200, 752.6), (9_000, 662.7)] {
+            samples.observe_power(at(millis), watts);
         }
-        assert_eq!(samples.power.min_and_max(), Some((512.0, 512.0)));
-        assert!(!samples.is_energy_stale());
-        // The step after the pause is the energy of the whole pause.
-        samples.observe_energy(at(4_200), 102_400 + 4 * 400_000);
-        assert_eq!(samples.power.min_and_max(), Some((400.0, 512.0)));
-        for tenth in 43..150 {
-            samples.observe_energy(at(tenth * 100), 1_702_400);
-        }
-        assert_eq!(samples.power.min_and_max(), None, "values older than the window are dropped");
-        assert!(samples.is_energy_stale());
+        assert_eq!(samples.power.min_and_max(), Some((120.0, 752.6)));
+        samples.observe_power(at(10_150), 700.0);
+        assert_eq!(samples.power.min_and_max(), Some((662.7, 752.6)));
     }
 }

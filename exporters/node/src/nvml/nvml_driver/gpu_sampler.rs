@@ -80,7 +80,7 @@ impl GpuSampler {
         let handle = NvmlFunctions::device_handle(device);
         sample_activity(round, device);
         sample_memory(round, device);
-        sample_power(round, device, &mut self.fast_samples);
+        sample_power(round, device);
         sample_clocks(round, device);
         sample_engines(round, device, functions, handle);
         nvml_fields::sample_quick_fields(round, functions, handle);
@@ -93,7 +93,7 @@ impl GpuSampler {
                 &mut self.fast_samples,
             );
         }
-        self.fast_samples.record_extremes(round, features);
+        self.fast_samples.record_extremes(Instant::now(), round, features);
         self.parts.sample_processes(round, device, features.processes);
         self.links.sample_traffic(round, functions, handle);
         if !features.gpm || self.gpm.is_unsupported() {
@@ -169,11 +169,16 @@ impl GpuSampler {
         now: Instant,
     ) {
         let Some(handle) = self.handle else { return };
-        let device = functions.device_of_handle(handle);
-        let energy =
-            current_call.run_call(Call::Energy, Some(index), || device.total_energy_consumption());
-        if let Ok(millijoules) = energy {
-            self.fast_samples.observe_energy(now, millijoules);
+        let instant = nvml_fields::query_power_instant(current_call, functions, handle, index);
+        // Boards whose driver lacks the field report the present power, or its mean over a second, as their power.
+        let watts = instant.or_else(|| {
+            let device = functions.device_of_handle(handle);
+            let power =
+                current_call.run_call(Call::PowerUsage, Some(index), || device.power_usage());
+            power.ok().map(|milliwatts| f64::from(milliwatts) / 1e3)
+        });
+        if let Some(watts) = watts {
+            self.fast_samples.observe_power(now, watts);
         }
         self.gpm.sample_fast(current_call, functions, handle, index, &mut self.fast_samples);
     }
@@ -232,19 +237,12 @@ fn sample_memory(round: &mut GpuSamplingRound<'_>, device: &Device<'_>) {
     record(health::MEMORY_RESERVED, |memory| memory.reserved);
 }
 
-fn sample_power(
-    round: &mut GpuSamplingRound<'_>,
-    device: &Device<'_>,
-    fast_samples: &mut FastSamples,
-) {
+fn sample_power(round: &mut GpuSamplingRound<'_>, device: &Device<'_>) {
     let milliwatts = round.call_driver(Call::PowerUsage, || device.power_usage());
     round.record_reading(gpu::POWER, milliwatts.map(|milliwatts| f64::from(milliwatts) / 1e3));
     let limit = round.call_driver(Call::PowerLimit, || device.enforced_power_limit());
     round.record_reading(gpu::POWER_LIMIT, limit.map(|milliwatts| f64::from(milliwatts) / 1e3));
     let energy = round.call_driver(Call::Energy, || device.total_energy_consumption());
-    if let Ok(millijoules) = energy {
-        fast_samples.observe_energy(Instant::now(), millijoules);
-    }
     round.record_reading(gpu::ENERGY, energy.map(|millijoules| millijoules as f64 / 1e3));
 }
 

@@ -4,15 +4,21 @@ use gaunt_schema::{AbsenceReason, MetricId, catalogue::gpu_health as health};
 use nvml_wrapper::error::NvmlError;
 
 use super::{GpuSamplingRound, NvmlDeviceHandle, NvmlFunctions};
-use crate::nvml::{driver_call::Call, nvml_ffi::NvmlFieldQuery};
+use crate::nvml::{
+    driver_call::{Call, CurrentCall},
+    nvml_ffi::NvmlFieldQuery,
+};
 
 /// A field's number, its metric, and the scale to our unit.
 struct NvmlFieldRow(u32, MetricId, f64);
 
+/// `NVML_FI_DEV_POWER_INSTANT`, in milliwatts.
+const POWER_INSTANT_FIELD: u32 = 186;
+
 /// The fields that are read each tick.
 const QUICK: &[NvmlFieldRow] = &[
     NvmlFieldRow(82, health::MEMORY_TEMPERATURE, 1.0),
-    NvmlFieldRow(186, health::POWER_INSTANT, 1e-3),
+    NvmlFieldRow(POWER_INSTANT_FIELD, health::POWER_INSTANT, 1e-3),
     NvmlFieldRow(94, health::PCIE_REPLAYS, 1.0),
     NvmlFieldRow(74, health::VIOLATION_POWER, 1e-9),
     NvmlFieldRow(75, health::VIOLATION_THERMAL, 1e-9),
@@ -101,6 +107,21 @@ pub(super) fn query_fields(
         Ok(()) => fields.into_iter().map(|field| field_value(round, &field)).collect(),
         Err(reason) => vec![Err(reason); questions.len()],
     }
+}
+
+/// Queries the board's present power between two rounds, in watts; none if the driver or the board lacks it.
+pub(super) fn query_power_instant(
+    current_call: &CurrentCall,
+    functions: NvmlFunctions<'_>,
+    handle: NvmlDeviceHandle,
+    index: u32,
+) -> Option<f64> {
+    let unread = Err(NvmlError::NotSupported);
+    let mut field = [NvmlFieldQuery { id: POWER_INSTANT_FIELD, scope: 0, value: unread }];
+    let query = || functions.query_fields(handle, &mut field);
+    current_call.run_call(Call::Fields, Some(index), query).ok()?;
+    let [field] = field;
+    field.value.ok().map(|milliwatts| milliwatts / 1e3)
 }
 
 /// The value of one field. A number that the driver does not know belongs to a newer driver.
