@@ -366,7 +366,8 @@ impl GpuAverages {
     }
 
     /// Returns its activity / baseline: 1 is the baseline. Computed from tensor core activity where that is reported
-    /// and used, else from the power above that of an idle GPU.
+    /// and used, else from the power above that of an idle GPU. Not less than the share of its time in which its memory
+    /// is busy: who does the same work slower uses the memory less in the same proportion, so a busy memory is other work.
     pub(super) fn activity_ratio(
         &self,
         now: UnixMs,
@@ -379,8 +380,10 @@ impl GpuAverages {
             (baseline > limits.least_work_ratio).then(|| (now / baseline).max(0.0))
         };
         let idle = self.idle_power(limits);
-        of(&self.tensor, &self.usual_tensor, 0.0)
-            .or_else(|| of(&self.power, &self.usual_power, idle))
+        let pace = of(&self.tensor, &self.usual_tensor, 0.0)
+            .or_else(|| of(&self.power, &self.usual_power, idle))?;
+        let memory = self.dram.value_at(now, gap).unwrap_or(0.0) / limits.dram_peak_ratio;
+        Some(pace.max(memory.min(1.0)))
     }
 
     /// Whether it works at its baseline pace, or better.

@@ -77,8 +77,10 @@ table! {
     sm_busy_ratio: f64 = 0.8;
     /// DRAM activity from which high SM activity no longer means computing.
     dram_saturated_ratio: f64 = 0.6;
-    /// DRAM activity from which a GPU is memory bound; the practical peak is about 0.8.
+    /// DRAM activity from which a GPU is memory bound.
     dram_bound_ratio: f64 = 0.5;
+    /// DRAM activity of a GPU that does nothing but move data: an H200 has 0.89 with copies, 0.85 with additions.
+    dram_peak_ratio: f64 = 0.85;
     /// Share of the nominal NVLink or network rate from which a GPU is communicating.
     comm_busy_ratio: f64 = 0.3;
     /// Share of the nominal NVLink or network rate below which the link is idle.

@@ -19,10 +19,12 @@ struct RankShown {
     clock: f64,
     /// The share of the time in which tasks of the host wait for IO.
     io: f64,
+    /// The share of the time in which the memory of its GPUs is busy, where they report that.
+    dram: Option<f64>,
 }
 
 const USUAL: RankShown =
-    RankShown { pace: 1.0, traffic: 1.0, utilization: 0.97, clock: 1.0, io: 0.0 };
+    RankShown { pace: 1.0, traffic: 1.0, utilization: 0.97, clock: 1.0, io: 0.0, dram: None };
 
 const fn at_pace(pace: f64) -> RankShown {
     RankShown { pace, traffic: pace, ..USUAL }
@@ -126,6 +128,9 @@ fn rank_report(index: usize, shown: RankShown, sent: f64, waited: f64) -> Report
             |metric, value: f64| push_reading(&mut page, gpu_device.clone(), metric, value);
         say(gpu::UTILIZATION, shown.utilization);
         say(gpu::TENSOR_ACTIVE, 0.4 * shown.pace);
+        if let Some(dram) = shown.dram {
+            say(gpu::DRAM_ACTIVE, dram);
+        }
         say(gpu::SM_CLOCK, 1.98e9 * shown.clock);
         say(gpu::PROCESSES, 1.0);
     }
@@ -217,6 +222,21 @@ fn steady_job_on_one_node_is_told_as_well_and_one_that_follows_its_demand_is_not
     let mut server = SlowedJob::on_nodes(&["ash:9770"]);
     server.run_unsteady(300, 0.7, 0.3);
     assert_eq!(server.run_unsteady(200, 0.4, 0.3).open_ids(), [""; 0]);
+}
+
+/// As on an H200 that went from matrix products to copies at nine tenths of its memory bandwidth.
+#[test]
+fn job_whose_memory_becomes_busy_does_other_work_and_has_lost_no_speed() {
+    for (pace, dram, is_lost) in [(0.0, 0.89, false), (0.5, 0.09, true)] {
+        let mut job = SlowedJob::on_nodes(&["ash:9770"]);
+        job.run(150, RankShown { dram: Some(0.18), ..USUAL });
+        let other = RankShown { dram: Some(dram), ..at_pace(pace) };
+        job.run(90, other);
+        let totals = job.fixture.judge.loss.totals;
+        let lost = totals.findings + totals.unexplained;
+        assert_eq!(lost > 0, is_lost, "{lost} at {dram}");
+        assert_eq!(job.open_ids().contains(&ID), is_lost, "{:?} at {dram}", job.open_ids());
+    }
 }
 
 #[test]
