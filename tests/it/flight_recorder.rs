@@ -7,7 +7,8 @@ use std::{collections::HashMap, fs, path::Path, process::Output};
 use serde_json::{Value, json};
 
 use crate::{
-    acknowledgement_access::fetch_json, api_schema::start_fleet_aggregator, test_process::run_gaunt,
+    acknowledgement_access::fetch_json, api_schema::start_fleet_aggregator,
+    node_program::fixture_path, test_process::run_gaunt,
 };
 
 /// Writes plain data as PyTorch's C++ pickler does: protocol 2, each text once, pairs as tuples.
@@ -197,6 +198,26 @@ fn rank_missing_from_a_collective_is_named_from_pickles_and_json() {
     assert_eq!((&rank["rank"], &rank["reason"]), (&json!(5), &json!("not_called")), "{json}");
     assert_eq!((&rank["sequence"], &rank["waits_elsewhere"]), (&json!(42), &json!(false)));
     assert_eq!(report["stuck_groups"][0]["waiting"], json!([0, 1, 2, 3, 4, 6, 7]));
+}
+
+/// The first two of two thousand collectives in dumps of PyTorch 2.11.0 with NCCL 2.28.9, as both its writers wrote them. In
+/// its JSON, numbers of a group are texts, and a time that is not known is 0.
+#[test]
+fn dumps_of_pytorch_itself_are_read() {
+    for (name, path) in [
+        ("nccl_trace_rank_0", "flight_recorder/pytorch-2.11.0.pickle"),
+        ("nccl_trace_rank_0.json", "flight_recorder/pytorch-2.11.0.json"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::copy(fixture_path(path), folder.path().join(name)).unwrap();
+        let (code, page, error) = explain_folder(folder.path(), &[]);
+        let expected = format!(
+            "{}: 1 dump, flight recorder 2.10, 0 process groups compared\n\n\
+             No rank waits: every collective is completed, or its group has no other dump.\n",
+            folder.path().display()
+        );
+        assert_eq!((code, page), (Some(0), expected), "{error}");
+    }
 }
 
 #[test]

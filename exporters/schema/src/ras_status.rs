@@ -127,7 +127,7 @@ pub struct RasLaggingRank {
 pub struct RasComparison {
     /// The version of NCCL.
     pub nccl_version: SanitizedText,
-    /// The communicators that were compared.
+    /// The communicators that were compared: those of several ranks.
     pub communicators: u32,
     /// Those of which some rank launched an operation in between.
     pub progressing: u32,
@@ -150,13 +150,15 @@ impl RasComparison {
                 .collect()
         };
         let (earlier, later) = (counts(before), counts(after));
+        // A rank alone waits for nobody, and NCCL counts none of its operations.
+        let communicators = || after.communicators.iter().filter(|it| it.has_several_ranks());
         let mut comparison = Self {
             nccl_version: SanitizedText::new(&after.nccl_version),
-            communicators: after.communicators.len() as u32,
+            communicators: communicators().count() as u32,
             ..Self::default()
         };
         let mut waiting: BTreeSet<RasProcess> = BTreeSet::new();
-        for communicator in &after.communicators {
+        for communicator in communicators() {
             let key = (communicator.hash.clone(), communicator.secondary_hash.clone());
             let is_stuck = earlier.get(&key).is_some_and(|before| later.get(&key) == Some(before));
             let (lagging, level) = communicator.compare_ranks();
@@ -185,6 +187,10 @@ impl RasComparison {
 }
 
 impl RasCommunicator {
+    const fn has_several_ranks(&self) -> bool {
+        self.size > 1
+    }
+
     /// Returns the ranks that lag, and the processes of those that do not.
     fn compare_ranks(&self) -> (Vec<RasLaggingRank>, Vec<RasProcess>) {
         let mut highest: BTreeMap<&str, u64> = BTreeMap::new();
@@ -266,6 +272,9 @@ impl fmt::Display for RasComparison {
         }
         if self.lagging.is_empty() {
             let verdict = match stuck {
+                0 if self.communicators == 0 => {
+                    "No communicator has several ranks: there is nothing to compare."
+                }
                 0 => "No rank is behind: the job makes progress.",
                 _ => {
                     "No rank is behind: all ranks launched the same operations. The job idles, or its network or NVLinks are at fault."
@@ -341,6 +350,67 @@ mod tests {
             "ras": {"collection_time_sec": 0.0, "timeouts_count": 0},
         });
         serde_json::from_value(status).unwrap()
+    }
+
+    /// What NCCL 2.28.9 answers for a job of one rank.
+    const ANSWER_OF_NCCL: &str = r#"{
+  "nccl_version": "2.28.9",
+  "cuda_runtime_version": 13000,
+  "cuda_driver_version": 13000,
+  "timestamp": "2026-11-28 06:53:51",
+  "communicators_count": 1,
+  "communicators": [
+    {
+      "hash": "0x2be8ad3bd247ffad",
+      "secondary_hash": "0x801ac426c1d13fe6:0xb798d34fe2510a47",
+      "size": 1,
+      "ranks_count": 1,
+      "missing_ranks_count": 0,
+      "ranks": [
+        {
+          "rank": 0,
+          "host": "192.0.2.2",
+          "pid": 1047,
+          "cuda_dev": 0,
+          "nvml_dev": 0,
+          "status": {
+            "init_state": 0,
+            "async_error": 0,
+            "finalize_called": false,
+            "destroy_flag": false,
+            "abort_flag": false
+          },
+          "collective_counts": {
+            "Broadcast": 0,
+            "Reduce": 0,
+            "AllGather": 0,
+            "ReduceScatter": 0,
+            "AllReduce": 0
+          }
+        }
+      ],
+      "missing_ranks": [
+
+      ]
+    }
+  ],
+  "ras": {
+    "collection_time_sec": 0.000,
+    "timeouts_count": 0
+  }
+}"#;
+
+    /// It counts no operation of a communicator of one rank, however many were called: the job was not stuck.
+    #[test]
+    fn answer_of_nccl_is_read() {
+        let status: RasStatus = serde_json::from_str(ANSWER_OF_NCCL).unwrap();
+        assert_eq!(status.missing_counts(), [0, 0]);
+        let comparison = RasComparison::of(&status, &status);
+        assert_eq!(
+            comparison.to_string(),
+            "NCCL 2.28.9: 0 communicators, 0 of them launched nothing in between\n\
+             No communicator has several ranks: there is nothing to compare.\n"
+        );
     }
 
     fn lagging(before: &[Value], after: &[Value]) -> Vec<String> {
