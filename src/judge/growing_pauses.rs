@@ -110,19 +110,18 @@ fn grown_pauses(judge: &JudgeState, cluster: &Cluster) -> Option<PendingFinding>
     });
     let cost = |(group, _, share): &(&JobGroup, PauseGrowth, f64)| share * group.gpus.len() as f64;
     let (group, growth, share) = grown.max_by(|a, b| cost(a).total_cmp(&cost(b)))?;
-    let PauseGrowth { shortest, last, every } = growth;
+    let PauseGrowth { shortest, last, least, every } = growth;
     let summary = format!(
         "{} stands still for {last:.0} s each {every:.0} s while its hosts wait for IO, at first for {shortest:.0} s: {} of its time goes to checkpoints.",
         group.render_title(),
         format_percent(share),
     );
     let next = "Check how large the checkpoints of the job have become, and how fast the file system is that they are written to; write them less often, or asynchronously.";
-    let limit = growth.least_seconds();
     let cost = share * group.gpus.len() as f64;
     Some(
         pause_finding(cluster, group, cost).with_summary(summary, next.to_owned()).with_evidence([
             EvidenceRow::PauseSeconds
-                .to_evidence(Some(last), Some(limit))
+                .to_evidence(Some(last), Some(least))
                 .with_note(format!("limit: from the shortest, {shortest:.0} s")),
             EvidenceRow::PauseShare.to_evidence(Some(share), Some(judge.limits.unexplained_ratio)),
         ]),

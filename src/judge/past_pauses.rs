@@ -39,19 +39,17 @@ pub(super) struct PastPauses {
 pub(super) struct PauseGrowth {
     pub(super) shortest: f64,
     pub(super) last: f64,
+    /// The length from which a pause is far longer than the shortest.
+    pub(super) least: f64,
     /// From the begin of one pause to that of the next.
     pub(super) every: f64,
 }
 
-impl PauseGrowth {
-    /// Returns the length from which a pause is far longer than the shortest, in seconds.
-    pub(super) fn least_seconds(self) -> f64 {
-        far_longer(self.shortest)
-    }
-}
-
-fn far_longer(shortest: f64) -> f64 {
-    (shortest * LAST_TIMES).max(shortest + LONGER_SECONDS)
+/// The length from which a pause is far longer than one that samples show as `shortest`. Samples each `interval` seconds
+/// show a length only to the interval: one pause of 45 s is 30 s long at 30 s, and the next one 60 s.
+fn far_longer(shortest: f64, interval: f64) -> f64 {
+    let usual = shortest + interval;
+    (usual * LAST_TIMES).max(usual + LONGER_SECONDS)
 }
 
 impl PastPauses {
@@ -78,7 +76,7 @@ impl PastPauses {
     pub(super) fn usual_seconds(&self, interval: f64) -> Option<(f64, f64)> {
         let shortest = self.shortest?.max(interval);
         let evaluation = self.evaluation_seconds() * LAST_BUT_ONE_TIMES;
-        Some((shortest, far_longer(shortest).max(evaluation)))
+        Some((shortest, far_longer(shortest, interval).max(evaluation)))
     }
 
     /// Returns how the pauses have grown, where samples of the job come each `interval` seconds: none unless the last two are
@@ -89,14 +87,15 @@ impl PastPauses {
         let shortest = self.shortest?.max(interval);
         let every = last.began.duration_since(before.began).as_secs_f64();
         let since = now.duration_since(last.began).as_secs_f64();
-        let is_longer = before.seconds() >= shortest * LAST_BUT_ONE_TIMES
-            && last.seconds() >= shortest * LAST_TIMES
-            && last.seconds() - shortest >= LONGER_SECONDS
+        let least = far_longer(shortest, interval);
+        let is_longer = before.seconds() >= (shortest + interval) * LAST_BUT_ONE_TIMES
+            && last.seconds() >= least
             && last.seconds() >= self.evaluation_seconds() * LAST_BUT_ONE_TIMES;
         let is_present = since <= every * LATE_TIMES + last.seconds();
         (is_longer && is_present && before.io && last.io).then_some(PauseGrowth {
             shortest,
             last: last.seconds(),
+            least,
             every,
         })
     }
@@ -148,7 +147,18 @@ mod tests {
         // What happened once is no evaluation.
         let pauses = pauses_of(&[&[(0, 10, true), evaluation], &checkpoints[..]].concat());
         assert_eq!(pauses.growth(now, 1.0).map(|growth| growth.last), Some(110.0));
-        assert_eq!(pauses.usual_seconds(1.0), Some((4.0, 24.0)));
+        assert_eq!(pauses.usual_seconds(1.0), Some((4.0, 25.0)));
+    }
+
+    /// Samples each 30 s show a checkpoint of 45 s as one or two of them.
+    #[test]
+    fn length_of_a_pause_is_known_to_the_interval_of_its_samples() {
+        let now = UnixMs(1_800_001_100_000);
+        let pauses = pauses_of(&[(0, 30, true), (300, 60, true), (600, 60, true), (900, 90, true)]);
+        assert_eq!(pauses.growth(now, 30.0), None);
+        assert_eq!(pauses.usual_seconds(30.0), Some((30.0, 120.0)));
+        let pauses = pauses_of(&[(0, 30, true), (600, 120, true), (900, 120, true)]);
+        assert_eq!(pauses.growth(now, 30.0).map(|growth| growth.least), Some(120.0));
     }
 
     #[test]
