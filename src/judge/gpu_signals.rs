@@ -382,8 +382,9 @@ impl GpuAverages {
         let idle = self.idle_power(limits);
         let pace = of(&self.tensor, &self.usual_tensor, 0.0)
             .or_else(|| of(&self.power, &self.usual_power, idle))?;
-        let memory = self.dram.value_at(now, gap).unwrap_or(0.0) / limits.dram_peak_ratio;
-        Some(pace.max(memory.min(1.0)))
+        let memory = self.dram.value_at(now, gap).unwrap_or(0.0);
+        let memory = if memory >= limits.dram_peak_ratio { 1.0 } else { memory };
+        Some(pace.max(memory))
     }
 
     /// Whether it works at its baseline pace, or better.

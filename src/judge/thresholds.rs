@@ -79,7 +79,7 @@ table! {
     dram_saturated_ratio: f64 = 0.6;
     /// DRAM activity from which a GPU is memory bound.
     dram_bound_ratio: f64 = 0.5;
-    /// DRAM activity of a GPU that does nothing but move data: an H200 has 0.89 with copies, 0.85 with additions.
+    /// DRAM activity from which no kernel uses the memory more: an H200 has 0.89 with copies, 0.85 with additions.
     dram_peak_ratio: f64 = 0.85;
     /// Share of the nominal NVLink or network rate from which a GPU is communicating.
     comm_busy_ratio: f64 = 0.3;
