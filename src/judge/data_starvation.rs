@@ -91,7 +91,12 @@ pub(super) fn detect_starved_nodes(
         }
         add_only_pressed(judge, cluster, group, before, outcome);
     }
-    storage.retain(|(group, _)| !group.may_pause);
+    // Averages of a job contain its last checkpoint for a while: its hosts waited for IO and its GPUs for the checkpoint.
+    storage.retain(|(group, _)| {
+        let limits = &judge.limits;
+        let has_paused = judge.pauses.distort_averages(group, cluster.now(), limits);
+        !has_paused || judge.gangs.of(group).is_slower(group, limits)
+    });
     if !storage.is_empty() {
         outcome.suspicions.extend(storage_slow_finding(judge, cluster, &storage));
     }

@@ -224,6 +224,25 @@ fn steady_job_on_one_node_is_told_as_well_and_one_that_follows_its_demand_is_not
     assert_eq!(server.run_unsteady(200, 0.4, 0.3).open_ids(), [""; 0]);
 }
 
+/// The averages of a job contain its checkpoint for some seconds after it: little work, and hosts that waited for IO.
+#[test]
+fn end_of_a_checkpoint_is_no_slow_storage() {
+    let mut job = SlowedJob::at_baseline();
+    job.run(180, USUAL);
+    for checkpoint in 0..3 {
+        for second in 0..62 {
+            job.run(1, RankShown { utilization: 0.0, io: 0.35, ..at_pace(0.0) });
+            assert_eq!(job.open_ids(), [""; 0], "second {second} of checkpoint {checkpoint}");
+        }
+        for second in 0..300 {
+            // Its steps send most in their last third.
+            let traffic = if second % 18 < 12 { 0.4 } else { 2.2 };
+            job.run(1, RankShown { traffic, ..USUAL });
+            assert_eq!(job.open_ids(), [""; 0], "second {second} after checkpoint {checkpoint}");
+        }
+    }
+}
+
 /// As on an H200 that went from matrix products to copies at nine tenths of its memory bandwidth.
 #[test]
 fn job_whose_memory_becomes_busy_does_other_work_and_has_lost_no_speed() {
