@@ -87,15 +87,15 @@ impl PastPauses {
         let shortest = self.shortest?.max(interval);
         let every = last.began.duration_since(before.began).as_secs_f64();
         let since = now.duration_since(last.began).as_secs_f64();
-        let least = far_longer(shortest, interval);
+        let from = far_longer(shortest, interval);
         let is_longer = before.seconds() >= (shortest + interval) * LAST_BUT_ONE_TIMES
-            && last.seconds() >= least
+            && last.seconds() >= from
             && last.seconds() >= self.evaluation_seconds() * LAST_BUT_ONE_TIMES;
         let is_present = since <= every * LATE_TIMES + last.seconds();
         (is_longer && is_present && before.io && last.io).then_some(PauseGrowth {
             shortest,
             last: last.seconds(),
-            least,
+            least: from,
             every,
         })
     }
