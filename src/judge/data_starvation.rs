@@ -91,15 +91,19 @@ pub(super) fn detect_starved_nodes(
         }
         add_only_pressed(judge, cluster, group, before, outcome);
     }
-    // Averages of a job contain its last checkpoint for a while: its hosts waited for IO and its GPUs for the checkpoint.
-    storage.retain(|(group, _)| {
-        let limits = &judge.limits;
-        let has_paused = judge.pauses.distort_averages(group, cluster.now(), limits);
-        !has_paused || judge.gangs.of(group).is_slower(group, limits)
-    });
+    storage.retain(|(group, _)| !contains_a_pause(judge, cluster, group));
     if !storage.is_empty() {
         outcome.suspicions.extend(storage_slow_finding(judge, cluster, &storage));
     }
+}
+
+/// Whether averages of a job contain its last checkpoint, in which its hosts waited for IO and its GPUs for the checkpoint,
+/// and do not show whether it is slower beside that. Where samples are rare, the last few may all be of it.
+fn contains_a_pause(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> bool {
+    let limits = &judge.limits;
+    group.may_pause
+        || (judge.pauses.distort_averages(group, cluster.now(), limits)
+            && !judge.gangs.of(group).is_slower(group, limits))
 }
 
 /// Adds the only pressed host of a slower job in which nobody is known to starve, as of `before` in the outcome: where its

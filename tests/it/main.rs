@@ -24,6 +24,7 @@ mod frame_scraping;
 mod gaunt_commands;
 mod gpu_error_waits;
 mod gpu_faults;
+mod gpu_power;
 mod gpu_sampling;
 mod gpu_time_report;
 mod grafana_dashboards;
