@@ -382,8 +382,12 @@ impl GpuAverages {
         let idle = self.idle_power(limits);
         let pace = of(&self.tensor, &self.usual_tensor, 0.0)
             .or_else(|| of(&self.power, &self.usual_power, idle))?;
-        let memory = self.dram.value_at(now, gap).unwrap_or(0.0);
-        let memory = if memory >= limits.dram_peak_ratio { 1.0 } else { memory };
+        // Less than that says nothing: a kernel that waits for other GPUs reads memory as well.
+        let memory = match self.dram.value_at(now, gap) {
+            Some(memory) if memory >= limits.dram_peak_ratio => 1.0,
+            Some(memory) if memory >= limits.dram_saturated_ratio => memory,
+            _ => 0.0,
+        };
         Some(pace.max(memory))
     }
 
