@@ -366,8 +366,8 @@ impl GpuAverages {
     }
 
     /// Returns its activity / baseline: 1 is the baseline. Computed from tensor core activity where that is reported
-    /// and used, else from the power above that of an idle GPU. Not less than the share of its time in which its memory
-    /// is busy: who does the same work slower uses the memory less in the same proportion, so a busy memory is other work.
+    /// and used, else from the power above that of an idle GPU. Where its memory is saturated, not less than that: who does
+    /// the same work slower uses the memory less in the same proportion, so a saturated memory is other work.
     pub(super) fn activity_ratio(
         &self,
         now: UnixMs,
@@ -382,7 +382,7 @@ impl GpuAverages {
         let idle = self.idle_power(limits);
         let pace = of(&self.tensor, &self.usual_tensor, 0.0)
             .or_else(|| of(&self.power, &self.usual_power, idle))?;
-        // Less than that says nothing: a kernel that waits for other GPUs reads memory as well.
+        // A memory that is less busy says nothing: a kernel that waits for other GPUs reads memory as well.
         let memory = match self.dram.value_at(now, gap) {
             Some(memory) if memory >= limits.dram_peak_ratio => 1.0,
             Some(memory) if memory >= limits.dram_saturated_ratio => memory,
