@@ -439,6 +439,9 @@ impl GpuAverages {
     }
 }
 
+/// Bytes of memory of the smallest GPUs that jobs of several GPUs run on, such as L4 and A10, where a page does not tell.
+const LEAST_MEMORY: f64 = 24e9;
+
 /// Whether the GPU is held: by a job, by processes, or by used memory; none if nothing is known.
 pub(super) fn is_allocated(cluster: &Cluster, row: u32, limits: &Thresholds) -> Option<bool> {
     if cluster.job_size(row).is_some() {
@@ -459,10 +462,10 @@ pub(super) fn is_held(cluster: &Cluster, row: u32, limits: &Thresholds) -> Optio
 /// Whether a GPU uses more memory than its driver does.
 pub(super) fn uses_memory(cluster: &Cluster, row: u32, limits: &Thresholds) -> Option<bool> {
     let used = cluster.current_value(gpu::MEMORY_USED, row)?;
-    // dcgm-exporter reports used and free memory, and not the sum.
-    let total = cluster
-        .current_value(gpu::MEMORY_TOTAL, row)
-        .or_else(|| Some(used + cluster.current_value(gpu::MEMORY_FREE, row)?))?;
+    // dcgm-exporter reports used and free memory, and not the sum; some lists of metrics have used memory alone.
+    let free = cluster.current_value(gpu::MEMORY_FREE, row);
+    let total = cluster.current_value(gpu::MEMORY_TOTAL, row).or(free.map(|free| used + free));
+    let total = total.unwrap_or(LEAST_MEMORY);
     Some(used >= total * limits.held_memory_ratio)
 }
 

@@ -1,6 +1,6 @@
 //! Job restarts: when the processes of a job ended on all its GPUs and began again, and how much of its time that took.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gaunt_cluster::Cluster;
 use gaunt_schema::UnixMs;
@@ -24,8 +24,14 @@ const MOST_GPUS: f64 = 0.75;
 /// How many times as long as each run since its first end a job without a name worked before.
 const LONGER_TIMES: f64 = 2.0;
 
-/// The GPUs of a job that are watched while none of them bears its name.
+/// The GPUs of a job that are watched: those of larger jobs end and begin together, too.
 const MOST_WATCHED: usize = 64;
+
+/// A GPU is watched for this many seconds and for so many sample intervals after the last sample with its job's name while
+/// other GPUs bear it: the nodes of a job are not sampled at one instant, and its processes do not end at one, so its GPUs
+/// lose the name, and get it back, one after the other.
+const WATCHED_SECONDS: f64 = 60.0;
+const WATCHED_INTERVALS: f64 = 2.0;
 
 /// The restarts of all jobs, by group key.
 #[derive(Debug, Default)]
@@ -56,9 +62,17 @@ struct ProcessHistory {
     worked_before: f64,
     worked_since: f64,
     is_named: bool,
-    /// Its GPUs when it was last seen, by row: a job without processes may have none.
-    gpus: Vec<u32>,
+    /// GPUs of the job, at most [`MOST_WATCHED`]: without processes it may have none.
+    watched: Vec<WatchedGpu>,
     /// When the job was last seen.
+    seen: UnixMs,
+}
+
+/// A GPU that is or was part of a job.
+#[derive(Clone, Copy, Debug)]
+struct WatchedGpu {
+    row: u32,
+    /// When it last was.
     seen: UnixMs,
 }
 
@@ -98,23 +112,23 @@ impl JobRestarts {
         // Where jobs are named, GPUs without a name are those of a job whose processes have just ended.
         let was_named =
             |row: &u32| gpus.get(*row as usize).is_some_and(|gpu| gpu.allocation.was_named());
-        let counts = |group: &&JobGroup| group.job.is_some() || !group.gpus.iter().any(was_named);
-        for group in groups.all_groups().iter().filter(counts) {
-            let state = ProcessState::of(&group.gpus, gpus, now);
+        let counts = |group: &JobGroup| group.job.is_some() || !group.gpus.iter().any(was_named);
+        for (at, group) in groups.all_groups().iter().enumerate().filter(|(_, group)| counts(group))
+        {
             let of_job = self.of.entry(group.group_key()).or_default();
             of_job.seen = now;
             of_job.is_named = group.job.is_some();
-            of_job.gpus.clear();
-            of_job.gpus.extend(group.gpus.iter().take(MOST_WATCHED));
+            of_job.watch_gpus(groups, at, now);
+            let state = ProcessState::of(&of_job.watched, gpus, now);
             of_job.observe_state(now, passed, state);
         }
         // A job whose name is read from its processes has none without them; the group of an unnamed one changes.
         self.of.retain(|_, of_job| {
             if of_job.seen != now && of_job.is_named {
-                if of_job.gpus.iter().any(|row| cluster.job_of_gpu(*row).is_some()) {
+                if of_job.watched.iter().any(|gpu| cluster.job_of_gpu(gpu.row).is_some()) {
                     return false;
                 }
-                let state = ProcessState::of(&of_job.gpus, gpus, now);
+                let state = ProcessState::of(&of_job.watched, gpus, now);
                 of_job.observe_state(now, passed, state);
                 if let Some(last) = of_job.ends.last_mut() {
                     last.unnamed += passed;
@@ -140,15 +154,15 @@ impl JobRestarts {
 }
 
 impl ProcessState {
-    /// Returns what the GPUs at these rows show; what a page does not say now is as it was before.
-    fn of(rows: &[u32], gpus: &[GpuTracker], now: UnixMs) -> Self {
+    /// Returns what these GPUs show; what a page does not say now is as it was before.
+    fn of(watched: &[WatchedGpu], gpus: &[GpuTracker], now: UnixMs) -> Self {
         let (mut empty, mut working) = (0, 0);
-        for start in rows.iter().filter_map(|row| Some(gpus.get(*row as usize)?.start)) {
+        for start in watched.iter().filter_map(|gpu| Some(gpus.get(gpu.row as usize)?.start)) {
             empty += usize::from(start.is_empty());
             working += usize::from(!start.is_empty() && !start.is_starting(now));
         }
-        let is_most = |count: usize| count as f64 >= rows.len() as f64 * MOST_GPUS;
-        let is_held = match (is_most(empty), is_most(rows.len() - empty)) {
+        let is_most = |count: usize| count as f64 >= watched.len() as f64 * MOST_GPUS;
+        let is_held = match (is_most(empty), is_most(watched.len() - empty)) {
             (true, _) => Some(false),
             (_, true) => Some(true),
             _ => None,
@@ -158,6 +172,26 @@ impl ProcessState {
 }
 
 impl ProcessHistory {
+    /// Updates the GPUs that are watched from those that the job has now.
+    fn watch_gpus(&mut self, groups: &JobGroups, own: usize, now: UnixMs) {
+        let group = &groups.all_groups()[own];
+        let longest = WATCHED_SECONDS.max(group.interval.seconds() * WATCHED_INTERVALS);
+        self.watched.retain_mut(|gpu| match groups.group_index(gpu.row) {
+            Some(at) if at == own => {
+                gpu.seen = now;
+                true
+            }
+            Some(other) if groups.all_groups()[other].job.is_some() => false,
+            _ => seconds_between(gpu.seen, now) <= longest,
+        });
+        if self.watched.len() < MOST_WATCHED.min(group.gpus.len()) {
+            let known: BTreeSet<u32> = self.watched.iter().map(|gpu| gpu.row).collect();
+            let new = group.gpus.iter().filter(|row| !known.contains(*row));
+            let new = new.take(MOST_WATCHED - known.len());
+            self.watched.extend(new.map(|row| WatchedGpu { row: *row, seen: now }));
+        }
+    }
+
     fn observe_state(&mut self, now: UnixMs, passed: f64, state: ProcessState) {
         if let Some(last) = self.ends.last_mut().filter(|last| !last.has_worked_since) {
             last.lost += passed;

@@ -22,12 +22,27 @@ struct Job {
     fixture: TargetFixture,
     sent: f64,
     waited: f64,
+    exporter: Exporter,
+}
+
+/// What the exporters of a job tell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Exporter {
+    /// The job that the GPUs are allocated to, and all about their memory.
+    Allocated,
+    /// The job of the processes that hold the GPUs, the memory that they use, and no other.
+    OfProcesses,
 }
 
 impl Job {
     fn at_work() -> Self {
+        Self::at_work_with(Exporter::Allocated)
+    }
+
+    fn at_work_with(exporter: Exporter) -> Self {
         let targets = [("ash:9770", Dialect::Gaunt), ("birch:9770", Dialect::Gaunt)];
-        let mut job = Self { fixture: TargetFixture::new(&targets), sent: 0.0, waited: 0.0 };
+        let mut job =
+            Self { fixture: TargetFixture::new(&targets), sent: 0.0, waited: 0.0, exporter };
         job.run(150, WORKS);
         job
     }
@@ -36,8 +51,8 @@ impl Job {
         for _ in 0..seconds {
             self.sent += 10e9 * shown.busy;
             self.waited += shown.io;
-            let (sent, waited) = (self.sent, self.waited);
-            self.fixture.run(1, |_, index| page(index, shown, sent, waited));
+            let (sent, waited, exporter) = (self.sent, self.waited, self.exporter);
+            self.fixture.run(1, |_, index| page(index, shown, exporter, sent, waited));
         }
         self
     }
@@ -47,19 +62,24 @@ impl Job {
     }
 }
 
-fn page(index: usize, shown: Shown, sent: f64, waited: f64) -> Report {
+fn page(index: usize, shown: Shown, exporter: Exporter, sent: f64, waited: f64) -> Report {
     let mut page = node_report(["ash", "birch"][index]);
     for number in 0..4 {
         let device = Device::new_gpu(number);
         let row = page.ensure_device(device.clone());
-        page.add_info(row, gpu::JOB_INFO, &[("job", "8812")]);
-        let busy = if (shown.held)(index, number) { shown.busy } else { 0.0 };
+        let (held, all) = ((shown.held)(index, number), exporter == Exporter::Allocated);
+        if held || all {
+            page.add_info(row, gpu::JOB_INFO, &[("job", "8812")]);
+        }
+        let busy = if held { shown.busy } else { 0.0 };
+        if all {
+            push_reading(&mut page, device.clone(), gpu::MEMORY_TOTAL, 80e9);
+        }
         for (metric, value) in [
             (gpu::UTILIZATION, busy),
             (gpu::TENSOR_ACTIVE, 0.4 * busy),
             (gpu::POWER, 90.0 + 500.0 * busy),
-            (gpu::MEMORY_USED, if (shown.held)(index, number) { 70e9 } else { 5e8 }),
-            (gpu::MEMORY_TOTAL, 80e9),
+            (gpu::MEMORY_USED, if held { 70e9 } else { 5e8 }),
         ] {
             push_reading(&mut page, device.clone(), metric, value);
         }
@@ -148,6 +168,24 @@ fn job_whose_processes_end_again_and_again_is_in_a_crash_loop() {
     assert!(job.finding(id).unwrap().lost_gpus > 7.0, "nobody works meanwhile");
     job.run(240, WORKS);
     assert_eq!(job.finding(id), None, "it runs for longer than before");
+}
+
+/// The first node ends and begins earlier than the second one.
+fn restart_one_after_the_other(job: &mut Job) -> Option<Severity> {
+    let second_holds = Shown { held: |index, _| index == 1, ..WORKS };
+    let first_loads = Shown { held: |index, _| index == 0, ..LOADS };
+    job.run(12, second_holds).run(4, GONE).run(12, first_loads).run(20, LOADS).run(60, WORKS);
+    job.finding("crash_loop/8812").map(|found| found.severity)
+}
+
+#[test]
+fn crash_loop_is_found_although_the_nodes_of_a_job_lose_its_name_one_after_the_other() {
+    for exporter in [Exporter::Allocated, Exporter::OfProcesses] {
+        let mut job = Job::at_work_with(exporter);
+        let found = [(); 3].map(|()| restart_one_after_the_other(&mut job));
+        let expected = [None, Some(Severity::Info), Some(Severity::Warning)];
+        assert_eq!(found, expected, "{exporter:?}");
+    }
 }
 
 #[test]
