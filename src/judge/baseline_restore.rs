@@ -63,7 +63,7 @@ pub(super) fn restore_devices(judge: &mut JudgeState, cluster: &Cluster) {
             before.nodes.remove(&node.name);
             continue;
         }
-        let devices = [DeviceClass::Gpu, DeviceClass::Port, DeviceClass::Xid]
+        let devices = [DeviceClass::Gpu, DeviceClass::Port, DeviceClass::Netdev, DeviceClass::Xid]
             .map(|class| node.device_rows(class).len());
         let devices = devices.into_iter().sum();
         // Devices appear with the first page.
@@ -110,6 +110,9 @@ impl NodeBaselines {
                 self.nvlinks.insert(key.clone(), most);
             }
         }
+        for (name, best) in judge.netdevs.fallen_from(cluster, id, node) {
+            self.netdevs.insert(name.clone(), best);
+        }
         if judge.health_read_at.contains_key(&id) {
             let errors = self.errors.get_or_insert_default();
             judge.health.snapshot_errors(cluster, node, errors);
@@ -140,6 +143,12 @@ impl NodeBaselines {
             }
             if let Some(most) = self.nvlinks.remove(key) {
                 judge.nvlinks.restore_max_links(*row, most);
+            }
+        }
+        for row in node.device_rows(DeviceClass::Netdev) {
+            let Some(key) = device_key(cluster, DeviceClass::Netdev, *row) else { continue };
+            if let Some(best) = self.netdevs.remove(key) {
+                judge.netdevs.restore_best_rate(&node.name, (*row, key), best);
             }
         }
         for row in node.device_rows(DeviceClass::Port) {

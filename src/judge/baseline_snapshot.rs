@@ -57,6 +57,9 @@ pub(super) struct NodeBaselines {
     /// The most NVLinks that were seen of each GPU.
     #[serde(skip_serializing_if = "NameMap::is_empty")]
     pub(super) nvlinks: NameMap<u16>,
+    /// The former line rates of network devices that are slower now.
+    #[serde(skip_serializing_if = "NameMap::is_empty")]
+    pub(super) netdevs: NameMap<f32>,
     /// Earlier error counts and broken GPUs; none if they were never read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) errors: Option<NodeErrorSnapshot>,
@@ -124,6 +127,7 @@ impl NodeBaselines {
             && self.active.is_empty()
             && self.drifts.is_empty()
             && self.nvlinks.is_empty()
+            && self.netdevs.is_empty()
             && self.shifts.is_empty()
             && self.pressure.is_none()
             && self.errors.as_ref().is_none_or(NodeErrorSnapshot::is_empty)

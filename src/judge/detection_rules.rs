@@ -79,8 +79,8 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::PortRateLow,
-        "An active port has a lower line rate than before, or than most other nodes with the same adapters have instead.",
-        &["slowed_ratio"],
+        "An active port has a lower line rate than before, or than most other nodes with the same adapters have instead. A network device that belongs to no RDMA port and carries traffic has a lower line rate than before.",
+        &["slowed_ratio", "carries_ratio"],
     ),
     (
         FindingKind::LinkErrors,

@@ -161,6 +161,7 @@ evidence_rows! {
     LinkDowned: "link-down events", Count, own(&[port::LINK_DOWNED]).fact();
     LinkRecoveries: "link error recoveries", Count, own(&[port::LINK_ERROR_RECOVERY]).fact();
     LineRate: "line rate", BytesPerSecond, own(&[port::RATE]).below();
+    NetdevRate: "line rate of the network device", BytesPerSecond, own(&[host::NETDEV_SPEED]).below();
     FormerLineRate: "line rate while active", BytesPerSecond, own(&[port::RATE]);
     PeerLineRate: "line rate of this port on most other nodes", BytesPerSecond, other(&[port::RATE]);
     LinkWidth: "link width", Count, own(&[port::LANES]);

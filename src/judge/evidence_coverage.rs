@@ -177,7 +177,8 @@ fn has_device(cluster: &Cluster, node: &Node, finding: &Finding) -> bool {
     let entity = &finding.entity;
     let (class, first) = match (&entity.gpu, &entity.device) {
         (Some(gpu), _) => (DeviceClass::Gpu, gpu),
-        (None, Some(device)) => (DeviceClass::Port, device),
+        (None, Some(device)) if entity.port.is_some() => (DeviceClass::Port, device),
+        (None, Some(device)) => (DeviceClass::Netdev, device),
         (None, None) => {
             let part = evidence_class(finding.kind);
             return part.is_none_or(|class| !node.device_rows(class).is_empty());

@@ -19,6 +19,7 @@ use super::{
     job_restarts::JobRestarts,
     late_ranks::LateRankTable,
     link_averages::LinkTable,
+    netdev_rates::NetdevRates,
     node_means::NodeMeans,
     node_names::NodeNames,
     nvlink_table::NvlinkTable,
@@ -42,6 +43,7 @@ pub(super) struct JudgeState {
     pub(super) ports: PortTrackers,
     pub(super) links: LinkTable,
     pub(super) switches: SwitchPortTable,
+    pub(super) netdevs: NetdevRates,
     pub(super) nvlinks: NvlinkTable,
     pub(super) health: GpuErrorTracker,
     /// The timestamp of each node's page whose health was read last.
@@ -81,6 +83,7 @@ impl JudgeState {
             ports: PortTrackers::default(),
             links: LinkTable::default(),
             switches: SwitchPortTable::default(),
+            netdevs: NetdevRates::default(),
             nvlinks: NvlinkTable::default(),
             health: GpuErrorTracker::default(),
             health_read_at: HashMap::new(),

@@ -74,6 +74,7 @@ mod loss_causes;
 mod lost_workers;
 mod moving_average;
 mod name_map;
+mod netdev_rates;
 mod network_share;
 mod node_link_rates;
 mod node_means;
@@ -156,7 +157,7 @@ pub struct Judge {
 }
 
 /// All detectors; those that look for what no other finding explains come last.
-const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 21] = [
+const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 22] = [
     gpu_failed::detect_failed_gpus,
     slow_gpu::detect_slow_gpus,
     pcie_degraded::detect_degraded_pcie,
@@ -171,6 +172,7 @@ const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 21] = [
     stuck_queues::detect_stuck_queues,
     fabric_congestion::detect_congestion,
     link_quality::detect_bad_links,
+    netdev_rates::detect_slow_netdevs,
     port_down::detect_down_ports,
     target_down::detect_down_targets,
     source_unread::detect_unread_sources,

@@ -295,7 +295,7 @@ pub struct Entity {
     /// The GPU's index on its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<SanitizedText>,
-    /// The RDMA device on its node.
+    /// The RDMA device on its node; the network device where no RDMA port is blamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<SanitizedText>,
     /// The port of that device.
@@ -362,6 +362,15 @@ impl Entity {
     /// A GPU of a node.
     pub fn new_gpu(node: &SanitizedText, gpu: &SanitizedText) -> Self {
         Self { node: Some(node.clone()), gpu: Some(gpu.clone()), ..Self::new(EntityKind::Gpu) }
+    }
+
+    /// A network device of a node that belongs to no RDMA port.
+    pub fn new_netdev(node: &SanitizedText, device: &SanitizedText) -> Self {
+        Self {
+            node: Some(node.clone()),
+            device: Some(device.clone()),
+            ..Self::new(EntityKind::Port)
+        }
     }
 
     /// A port of a node.
