@@ -19,6 +19,9 @@ use super::{
     starved_rounds::{RareVerdict, detect_from_rounds},
 };
 
+/// A slowdown is small below so many times the least one that counts.
+const SMALL_TIMES: f64 = 2.0;
+
 /// Adds hosts that starve their GPUs, and storage that starves many.
 pub(super) fn detect_starved_nodes(
     judge: &JudgeState,
@@ -30,7 +33,11 @@ pub(super) fn detect_starved_nodes(
     for group in judge.job_groups.all_groups() {
         checkpoint_pause::refute_starvation(judge, cluster, group, outcome);
         // A job that stops, or nearly does, most likely writes a checkpoint or has ended, until that has outlasted a pause.
-        let page_delay = if group.may_pause { judge.limits.pause_settle_seconds } else { 0.0 };
+        // What costs hardly more than counts as a slowdown at all may be chance: nobody is paged for a moment of it.
+        let slowdown = group.slowdown_ratio();
+        let is_small = slowdown.is_some_and(|lost| lost < judge.limits.slowed_ratio * SMALL_TIMES);
+        let waits = group.may_pause || is_small;
+        let page_delay = if waits { judge.limits.pause_settle_seconds } else { 0.0 };
         let before = outcome.suspicions.len();
         let mut add_node = |starved: StarvedNode<'_>, outcome: &mut DetectorOutcome| {
             if reported.insert(starved.id) {

@@ -5,7 +5,10 @@ use gaunt_schema::{
     catalogue::{gpu, host},
 };
 
-use super::telemetry_tests::{TargetFixture, node_report, push_reading};
+use super::{
+    BUSY, JobFixture, NodeShown, Severity,
+    telemetry_tests::{TargetFixture, node_report, push_reading},
+};
 
 /// The second in which processes begin on a node that was free.
 const BEGINS: i64 = 600;
@@ -44,4 +47,26 @@ fn cpu_load_of_a_job_on_a_node_that_was_free_is_no_rise() {
     assert!(busiest.baseline.is_some_and(|baseline| baseline > 0.7), "{busiest:?}");
     fixture.run(200, |second, _| page(second));
     assert_eq!(fixture.open_ids(), [""; 0]);
+}
+
+#[test]
+fn starving_host_that_costs_little_pages_only_after_the_span_of_a_pause() {
+    let severity_after = |share: f64, seconds: i64| {
+        let mut fixture = JobFixture::new();
+        fixture.run(200, [Some(BUSY), Some(BUSY)]);
+        let [_, tensor, sm] = BUSY.gpu;
+        let low = [tensor * share, sm * share];
+        let host = NodeShown { gpu: [share, low[0], low[1]], busiest: 0.99, ..BUSY };
+        let peer = NodeShown { gpu: [1.0, low[0], low[1]], ..BUSY };
+        fixture.run(seconds, [Some(host), Some(peer)]);
+        let of_host = fixture.open_ids().iter().any(|id| *id == "host_bound/gpu001");
+        of_host.then(|| fixture.finding_by_id("host_bound/gpu001").severity)
+    };
+    for (share, seconds, expected) in [
+        (0.8, 50, Severity::Critical),
+        (0.9, 50, Severity::Warning),
+        (0.9, 110, Severity::Critical),
+    ] {
+        assert_eq!(severity_after(share, seconds), Some(expected), "{share} after {seconds} s");
+    }
 }
