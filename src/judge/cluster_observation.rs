@@ -182,7 +182,7 @@ impl JudgeState {
         let verdict =
             gpu_state_rules::classify_state(&signals, gpu.hysteresis.current_state(), &self.limits);
         gpu.hysteresis.observe_verdict(verdict, at, &self.limits);
-        let uses_memory = gpu_signals::uses_memory(cluster, row, &self.limits);
+        let used = gpu_signals::used_memory(cluster, row, &self.limits);
         let is_busy =
             signals.utilization.is_some_and(|busy| busy >= self.limits.utilization_launch_ratio);
         let pace = gpu.averages.activity_ratio(at, gap, &self.limits);
@@ -190,7 +190,7 @@ impl JudgeState {
             // One that has always busy-waited has that as its baseline.
             && !gpu_state_rules::is_quiet(&signals, &self.limits)
             && pace.is_none_or(|pace| pace >= self.limits.standstill_ratio);
-        gpu.start.observe_memory(at, uses_memory, works);
+        gpu.start.observe_memory(at, used, works);
         begins
     }
 

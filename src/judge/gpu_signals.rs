@@ -13,6 +13,7 @@ use super::{
     busy_clock::BusyClock,
     compact_value::CompactValue,
     gpu_ratings,
+    gpu_start::UsedMemory,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     rare_events::RareEvents,
 };
@@ -456,17 +457,17 @@ pub(super) fn is_held(cluster: &Cluster, row: u32, limits: &Thresholds) -> Optio
         return Some(processes > 0.0);
     }
     // A process may hold the GPU with little memory.
-    uses_memory(cluster, row, limits)?.then_some(true)
+    used_memory(cluster, row, limits)?.is_held.then_some(true)
 }
 
-/// Whether a GPU uses more memory than its driver does.
-pub(super) fn uses_memory(cluster: &Cluster, row: u32, limits: &Thresholds) -> Option<bool> {
+/// Returns the memory of a GPU that is used, and whether that is more than its driver needs.
+pub(super) fn used_memory(cluster: &Cluster, row: u32, limits: &Thresholds) -> Option<UsedMemory> {
     let used = cluster.current_value(gpu::MEMORY_USED, row)?;
     // dcgm-exporter reports used and free memory, and not the sum; some lists of metrics have used memory alone.
     let free = cluster.current_value(gpu::MEMORY_FREE, row);
     let total = cluster.current_value(gpu::MEMORY_TOTAL, row).or(free.map(|free| used + free));
     let total = total.unwrap_or(LEAST_MEMORY);
-    Some(used >= total * limits.held_memory_ratio)
+    Some(UsedMemory { bytes: used, is_held: used >= total * limits.held_memory_ratio })
 }
 
 /// Returns the enforced power limit, else the rated limit of its model.

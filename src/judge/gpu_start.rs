@@ -8,28 +8,64 @@ use super::moving_average::CompactTimestamp;
 /// Whether a process begins on one GPU: eight bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GpuStart {
-    /// Nothing used its memory at the last sample.
-    empty: bool,
+    memory: MemoryUse,
     /// Whether its job has worked on it.
     pub(super) has_worked: bool,
+    /// The memory that was used when something last worked on it, in units of [`MEMORY_UNIT`]; 0 if that is not known.
+    at_work: u16,
     /// When something began to, unless it has worked since.
     began: CompactTimestamp,
 }
+
+/// How much of its memory is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum MemoryUse {
+    /// What its work needs, or more than nothing where that is not known.
+    #[default]
+    Held,
+    /// Far less than its work needed: the processes have ended, and others may load.
+    Part,
+    /// No more than the driver needs.
+    Nothing,
+}
+
+/// What one sample says about the memory of a GPU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UsedMemory {
+    pub(super) bytes: f64,
+    /// Whether it is more than the driver needs.
+    pub(super) is_held: bool,
+}
+
+/// The unit in which used memory is kept: no GPU has 65,536 of them.
+const MEMORY_UNIT: f64 = 64.0 * 1024.0 * 1024.0;
+
+/// The share of the memory that its work needed, below which those processes have ended: others that begin need as much
+/// again, and take it while they load.
+const PART_OF_WORK: f64 = 0.5;
 
 /// Seconds after which a process that has not worked on its GPU no longer loads or compiles.
 const START_SECONDS: f64 = 300.0;
 
 impl GpuStart {
-    /// Records whether its memory is used, if that is known, and whether it works.
-    pub(super) fn observe_memory(&mut self, at: UnixMs, used: Option<bool>, works: bool) {
+    /// Records how much of its memory is used, if that is known, and whether it works.
+    pub(super) fn observe_memory(&mut self, at: UnixMs, used: Option<UsedMemory>, works: bool) {
         self.has_worked |= works;
         let Some(used) = used else { return };
-        if works || !used {
+        if works || !used.is_held {
             self.began = CompactTimestamp::default();
-        } else if self.empty {
+        } else if self.is_empty() {
             self.began = CompactTimestamp::of(at);
         }
-        self.empty = !used;
+        let units = used.bytes / MEMORY_UNIT;
+        if works {
+            self.at_work = units as u16;
+        }
+        self.memory = match used.is_held {
+            false => MemoryUse::Nothing,
+            true if units < f64::from(self.at_work) * PART_OF_WORK => MemoryUse::Part,
+            true => MemoryUse::Held,
+        };
     }
 
     /// Whether a process has begun and has not worked yet, and may take as long.
@@ -44,7 +80,13 @@ impl GpuStart {
 
     /// Whether no process uses it.
     pub(super) fn is_empty(self) -> bool {
-        self.empty
+        self.memory == MemoryUse::Nothing
+    }
+
+    /// Whether the processes that worked on it have ended: no process uses it, or one that has not loaded yet. Samples may
+    /// be too rare to show that its memory was free in between.
+    pub(super) fn has_ended(self) -> bool {
+        self.memory != MemoryUse::Held
     }
 
     /// Returns the seconds since a process began that has not worked yet.
@@ -57,21 +99,47 @@ impl GpuStart {
 mod tests {
     use super::*;
 
+    fn used(bytes: f64) -> UsedMemory {
+        UsedMemory { bytes, is_held: bytes > 1e9 }
+    }
+
+    #[test]
+    fn processes_have_ended_when_far_less_memory_is_used_than_they_worked_with() {
+        let mut start = GpuStart::default();
+        assert_eq!(size_of::<GpuStart>(), 8);
+        for (bytes, works, has_ended) in [
+            (20e9, false, false),
+            (60e9, true, false),
+            (40e9, false, false),
+            (20e9, false, true),
+            (1e8, false, true),
+            (20e9, false, true),
+            (60e9, false, false),
+            // Another job needs less.
+            (20e9, false, true),
+            (20e9, true, false),
+            (20e9, false, false),
+        ] {
+            start.observe_memory(UnixMs(1_800_000_000_000), Some(used(bytes)), works);
+            assert_eq!(start.has_ended(), has_ended, "{bytes} {works}");
+        }
+    }
+
     #[test]
     fn process_starts_until_it_works_and_not_for_ever() {
         let mut start = GpuStart::default();
         let at = |second: i64| UnixMs(1_800_000_000_000 + second * 1_000);
-        start.observe_memory(at(0), Some(true), false);
+        start.observe_memory(at(0), Some(used(60e9)), false);
         assert!(!start.is_starting(at(0)), "what is there at the first look is not new");
-        start.observe_memory(at(10), Some(false), false);
+        start.observe_memory(at(10), Some(used(1e8)), false);
         start.observe_memory(at(20), None, false);
-        start.observe_memory(at(30), Some(true), false);
+        start.observe_memory(at(30), Some(used(60e9)), false);
         assert!(start.is_starting(at(100)));
         assert!(!start.has_never_worked(at(100)));
         assert!(!start.is_starting(at(30 + 300)), "it never began to work");
         assert!(start.has_never_worked(at(30 + 300)));
-        start.observe_memory(at(110), Some(true), true);
-        start.observe_memory(at(120), Some(true), false);
+        start.observe_memory(at(110), Some(used(60e9)), true);
+        start.observe_memory(at(120), Some(used(60e9)), false);
         assert!(!start.is_starting(at(120)), "it stands still after it has worked");
         assert!(!start.has_never_worked(at(900)));
     }

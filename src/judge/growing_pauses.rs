@@ -94,7 +94,9 @@ fn waits_for_io(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> bool
         let host = judge.hosts.get(id);
         host.is_some_and(|host| host.excess_io_pressure(cluster, limits).is_some())
     };
-    let left = |row: &&u32| gpu_signals::uses_memory(cluster, **row, limits) == Some(false);
+    let left = |row: &&u32| {
+        gpu_signals::used_memory(cluster, **row, limits).is_some_and(|used| !used.is_held)
+    };
     group.nodes.iter().filter(waits).count() * 2 > group.nodes.len()
         && group.gpus.iter().filter(left).count() * 2 <= group.gpus.len()
 }

@@ -158,8 +158,8 @@ impl ProcessState {
     fn of(watched: &[WatchedGpu], gpus: &[GpuTracker], now: UnixMs) -> Self {
         let (mut empty, mut working) = (0, 0);
         for start in watched.iter().filter_map(|gpu| Some(gpus.get(gpu.row as usize)?.start)) {
-            empty += usize::from(start.is_empty());
-            working += usize::from(!start.is_empty() && !start.is_starting(now));
+            empty += usize::from(start.has_ended());
+            working += usize::from(!start.has_ended() && !start.is_starting(now));
         }
         let is_most = |count: usize| count as f64 >= watched.len() as f64 * MOST_GPUS;
         let is_held = match (is_most(empty), is_most(watched.len() - empty)) {

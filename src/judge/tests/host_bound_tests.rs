@@ -59,7 +59,7 @@ fn starving_host_that_costs_little_pages_only_after_the_span_of_a_pause() {
         let host = NodeShown { gpu: [share, low[0], low[1]], busiest: 0.99, ..BUSY };
         let peer = NodeShown { gpu: [1.0, low[0], low[1]], ..BUSY };
         fixture.run(seconds, [Some(host), Some(peer)]);
-        let of_host = fixture.open_ids().iter().any(|id| *id == "host_bound/gpu001");
+        let of_host = fixture.open_ids().contains(&"host_bound/gpu001");
         of_host.then(|| fixture.finding_by_id("host_bound/gpu001").severity)
     };
     for (share, seconds, expected) in [
