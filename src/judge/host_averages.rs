@@ -269,6 +269,14 @@ impl HostAverages {
         rate(&self.written) >= rate(&self.read).max(LEAST_WRITTEN)
     }
 
+    /// Whether it is known what it reads and writes: any host does either.
+    pub(super) fn tells_transfers(&self, cluster: &Cluster) -> bool {
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        [&self.written, &self.read]
+            .iter()
+            .any(|it| it.value_at(now, gap).is_some_and(|it| it > 0.0))
+    }
+
     /// Returns CPU pressure: the share of the time in which a task waits for a CPU (PSI "some").
     pub(super) fn compare_cpu_pressure(&self, cluster: &Cluster) -> Option<BaselineComparison> {
         compare_average(self.cpu_pressure, &self.usual_cpu, cluster)

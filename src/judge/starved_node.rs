@@ -226,8 +226,13 @@ impl<'a> StarvedNode<'a> {
     }
 
     /// Whether its host, which waits for IO, most likely writes a checkpoint, unless that goes on for longer: it writes more
-    /// than it reads, and does not wait for CPUs.
-    fn may_checkpoint(&self, cluster: &Cluster) -> bool {
+    /// than it reads, and does not wait for CPUs. Where that is not known, its job stops, or did a moment ago: rare samples
+    /// show a checkpoint for minutes.
+    fn may_checkpoint(&self, judge: &JudgeState, cluster: &Cluster) -> bool {
+        let (group, limits) = (self.group, &judge.limits);
+        if group.interval.is_slow(limits) && !self.host.tells_transfers(cluster) {
+            return judge.pauses.distort_averages(group, cluster.now(), limits);
+        }
         self.mostly_writes(cluster) && !self.host.evidence.is_likely(PressureSource::Cpu)
     }
 
@@ -308,7 +313,7 @@ impl<'a> StarvedNode<'a> {
         if self.never_pages(judge, is_slowed) {
             pending.cap_severity();
         }
-        let writes = pressure.io && self.may_checkpoint(cluster);
+        let writes = pressure.io && self.may_checkpoint(judge, cluster);
         Some(
             pending
                 .with_warning_delay(if writes { checkpoint_seconds(interval, limits) } else { 0.0 })
