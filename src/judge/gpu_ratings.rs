@@ -35,6 +35,9 @@ const RATINGS: [(&str, f64, f64); 29] = [
     ("MI250", 560.0, 1.7),
 ];
 
+/// No model has a higher clock, in hertz.
+pub(super) const HIGHEST_RATED_CLOCK: f64 = 2.6e9;
+
 /// Returns the rated power limit of a GPU model, if known.
 pub(super) fn rated_power_limit(model: &str) -> Option<f64> {
     rating(model).map(|(_, watts, _)| watts)
@@ -52,6 +55,11 @@ fn rating(model: &str) -> Option<(&'static str, f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_model_has_a_higher_clock_than_the_highest() {
+        assert!(RATINGS.iter().all(|(.., gigahertz)| gigahertz * 1e9 <= HIGHEST_RATED_CLOCK));
+    }
 
     #[test]
     fn power_limit_is_found_by_the_model_names_of_drivers() {

@@ -5,7 +5,10 @@ use gaunt_cluster::Cluster;
 use gaunt_schema::catalogue::gpu;
 
 use super::{
-    JudgeState, gpu_ratings::rated_clock, gpu_signals::GpuSignals, job_group::JobGroup,
+    JudgeState,
+    gpu_ratings::{HIGHEST_RATED_CLOCK, rated_clock},
+    gpu_signals::GpuSignals,
+    job_group::JobGroup,
     peer_clocks::model_of,
 };
 
@@ -23,6 +26,10 @@ pub(super) fn held_down(
 ) -> Option<f64> {
     signals.utilization.filter(|busy| *busy >= judge.limits.utilization_launch_ratio)?;
     let reported = cluster.current_value(gpu::SM_CLOCK_MAX, row).filter(|max| *max > 0.0);
+    // Nearly all clocks are above that of any model, whose names need no comparison then.
+    if reported.is_none() && clock >= HIGHEST_RATED_CLOCK * HELD_DOWN {
+        return None;
+    }
     let highest = reported.or_else(|| rated_clock(model_of(cluster, row)))?;
     let least = highest * HELD_DOWN;
     (clock > 0.0 && clock < least).then_some(least)
