@@ -48,7 +48,6 @@ mod past_deliveries;
 pub mod peer_connection;
 pub mod persist_task;
 mod progress_line;
-mod ready_notice;
 pub mod record_command;
 mod recording_health;
 pub mod replay_command;

@@ -3,6 +3,7 @@
 use std::{
     io::{self, Write as _},
     path::PathBuf,
+    pin::Pin,
     process::ExitCode,
     sync::Arc,
     time::Duration,
@@ -12,7 +13,7 @@ use anyhow::Context as _;
 use gaunt::{
     cli::{
         self, ExplainFormatArgument, FormatArgument, GauntArguments, GauntCommand, JudgeArguments,
-        ReportFormatArgument, ScrapeArguments, SnapshotFormatArgument,
+        ReportFormatArgument, SnapshotFormatArgument,
     },
     command::{
         self, AggregatorNamedBy, FAILED, RECENT, ScrapingSetup, ack_command, bundle_command,
@@ -23,12 +24,13 @@ use gaunt::{
     settings::Settings,
 };
 use gaunt_engine::record;
-use gaunt_node::thread_read::{READ_DEADLINE, read_on_thread};
 use gaunt_schema::sanitized_text::sanitize_lines;
-use gaunt_scrape::TargetGroup;
+use gaunt_signals::{HangUpAction, HeldSignals, ServiceSignals};
 
+mod scrape_flags;
 mod source_choice;
 
+use scrape_flags::{build_checked_setup, build_scraping_setup, load_settings};
 use source_choice::{choose_aggregator, choose_view, open_series, past_options};
 
 /// Default log filter.
@@ -37,12 +39,17 @@ const LOG: &str = "gaunt=info,gaunt_node=info,warn";
 /// Log filter of commands that print one page: errors only.
 const QUIET_LOG: &str = "error";
 
+/// Why a program that handles signals cannot start.
+const NO_HANDLERS: &str = "cannot install signal handlers; raise the limit on open files";
+
 /// Log filter of a replay, which also warns about what the recording lacks.
 const REPLAY_LOG: &str = "warn";
 
 fn main() -> ExitCode {
+    let held_signals = HeldSignals::hold();
     // The driver worker is this executable started again; it runs nothing else.
     if gaunt_node::nvml_worker::is_worker_process() {
+        drop(held_signals);
         return gaunt_node::nvml_worker::run();
     }
     let cli = match cli::parse(std::env::args_os()) {
@@ -57,7 +64,7 @@ fn main() -> ExitCode {
             };
         }
     };
-    match start_command(cli) {
+    match start_command(cli, held_signals) {
         Ok(code) => code,
         Err(error) => {
             // If standard error is closed too, only the exit code reports the failure.
@@ -68,7 +75,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn start_command(cli: GauntArguments) -> anyhow::Result<ExitCode> {
+fn start_command(cli: GauntArguments, held_signals: HeldSignals) -> anyhow::Result<ExitCode> {
     let on_screen = console_command::has_terminal()
         && matches!(cli.command, None | Some(GauntCommand::Demo(_) | GauntCommand::Replay(_)));
     let default_filter = match cli.command {
@@ -78,14 +85,16 @@ fn start_command(cli: GauntArguments) -> anyhow::Result<ExitCode> {
         _ => QUIET_LOG,
     };
     if on_screen {
-        gaunt_console::install_end_handlers().context("cannot install signal handlers")?;
+        gaunt_console::install_end_handlers().context(NO_HANDLERS)?;
     }
     command::init_logging(cli.log.as_deref(), default_filter, on_screen)?;
     if let Some(GauntCommand::Judge(options)) = cli.command {
+        drop(held_signals);
         return run_judge(options);
     }
+    let command = prepare_command(cli, held_signals)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let code = runtime.block_on(run(cli));
+    let code = runtime.block_on(command);
     // A hanging name lookup, read or driver call must not delay the exit.
     runtime.shutdown_background();
     code
@@ -102,59 +111,80 @@ fn create_certificates(options: cli::CertsArguments) -> anyhow::Result<ExitCode>
     })
 }
 
-async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
-    match cli.command {
-        None => {
-            let settings = load_settings(&cli.view.scrape)?;
-            let mut options = settings.console.clone();
-            options.restricted |= cli.restricted;
-            options.contexts = Some(console_command::connect_contexts(settings.ca_file.clone()));
-            // A token in the environment is not meant for whoever uses a restricted console.
-            let drops_token = options.restricted && cli.view.token_file.is_none();
-            let view = choose_view(cli.view, settings, RECENT).await?;
-            let view = if drops_token { view.without_token() } else { view };
-            console_command::run(view, options, snapshot_command::WATCH).await
+/// What a command does once it is polled.
+type CommandFuture = Pin<Box<dyn Future<Output = anyhow::Result<ExitCode>>>>;
+
+/// Prepares the command, before there are other threads. Signals that it does not receive have their default effect from
+/// now on.
+fn prepare_command(
+    cli: GauntArguments,
+    held_signals: HeldSignals,
+) -> anyhow::Result<CommandFuture> {
+    let receive = |hang_up| held_signals.receive(hang_up).context(NO_HANDLERS);
+    Ok(match cli.command {
+        None => Box::pin(run_console(cli.view, cli.restricted)),
+        Some(GauntCommand::Demo(options)) => Box::pin(run_demo(options)),
+        Some(GauntCommand::Serve(options)) => {
+            Box::pin(run_serve(options, receive(HangUpAction::Reload)?))
         }
-        Some(GauntCommand::Demo(options)) => run_demo(options).await,
-        Some(GauntCommand::Serve(options)) => Box::pin(run_serve(options)).await,
-        Some(GauntCommand::Snapshot(options)) => Box::pin(run_snapshot(options)).await,
-        Some(GauntCommand::Doctor(options)) => run_doctor(options).await,
-        Some(GauntCommand::SupportBundle(options)) => run_bundle(options).await,
-        Some(GauntCommand::Explain(options)) => run_explain(options).await,
-        Some(GauntCommand::Ack(options)) => run_ack(options).await,
+        Some(GauntCommand::Snapshot(options)) => Box::pin(run_snapshot(options)),
+        Some(GauntCommand::Doctor(options)) => Box::pin(run_doctor(options)),
+        Some(GauntCommand::SupportBundle(options)) => Box::pin(run_bundle(options)),
+        Some(GauntCommand::Explain(options)) => Box::pin(run_explain(options)),
+        Some(GauntCommand::Ack(options)) => Box::pin(run_ack(options)),
         Some(GauntCommand::Report(options)) if options.incident.is_some() => {
-            run_incident(options).await
+            Box::pin(run_incident(options))
         }
         Some(GauntCommand::Report(options)) => {
-            Box::pin(report_command::run(report_options(options).await?)).await
+            Box::pin(async { report_command::run(report_options(options).await?).await })
         }
-        Some(GauntCommand::Record(options)) => run_record(options).await,
-        Some(GauntCommand::Replay(options)) => {
-            let mut settings = Settings::load_file(options.config.as_deref())?;
-            settings.console.restricted |= options.restricted;
-            let from = match options.from {
-                Some(folder) => replay_command::ReplaySource::Folder(folder),
-                None => replay_command::ReplaySource::Prometheus(Box::new(past_options(
-                    options.server,
-                    &options.past,
-                    &settings,
-                )?)),
-            };
-            let replay =
-                replay_command::ReplayOptions { from, speed: options.speed, seek: options.seek };
-            replay_command::run(replay, settings.engine, settings.console).await
+        Some(GauntCommand::Record(options)) if options.past.is_named() => {
+            Box::pin(run_past_record(options))
         }
-        Some(GauntCommand::Judge(options)) => run_judge(options),
-        Some(GauntCommand::Certs(options)) => create_certificates(options),
-        Some(GauntCommand::Metrics(options)) => metrics_command::run(options.dialects),
-        Some(GauntCommand::CheckConfig(options)) => run_check(options),
-        Some(GauntCommand::Completions(options)) => {
+        Some(GauntCommand::Record(options)) => {
+            Box::pin(run_record(options, receive(HangUpAction::End)?))
+        }
+        Some(GauntCommand::Replay(options)) => Box::pin(run_replay(options)),
+        Some(GauntCommand::Judge(options)) => Box::pin(async { run_judge(options) }),
+        Some(GauntCommand::Certs(options)) => Box::pin(async { create_certificates(options) }),
+        Some(GauntCommand::Metrics(options)) => {
+            Box::pin(async move { metrics_command::run(options.dialects) })
+        }
+        Some(GauntCommand::CheckConfig(options)) => Box::pin(async { run_check(options) }),
+        Some(GauntCommand::Completions(options)) => Box::pin(async move {
             installation_command::print_completions(cli::build_command(), options.shell)
-        }
-        Some(GauntCommand::Man(options)) => {
+        }),
+        Some(GauntCommand::Man(options)) => Box::pin(async move {
             installation_command::print_manual(cli::build_command(), options.to.as_deref())
-        }
-    }
+        }),
+    })
+}
+
+async fn run_console(view: cli::ViewArguments, restricted: bool) -> anyhow::Result<ExitCode> {
+    let settings = load_settings(&view.scrape)?;
+    let mut options = settings.console.clone();
+    options.restricted |= restricted;
+    options.contexts = Some(console_command::connect_contexts(settings.ca_file.clone()));
+    // A token in the environment is not meant for whoever uses a restricted console.
+    let drops_token = options.restricted && view.token_file.is_none();
+    let view = choose_view(view, settings, RECENT).await?;
+    let view = if drops_token { view.without_token() } else { view };
+    console_command::run(view, options, snapshot_command::WATCH).await
+}
+
+async fn run_replay(options: cli::ReplayArguments) -> anyhow::Result<ExitCode> {
+    let mut settings = Settings::load_file(options.config.as_deref())?;
+    settings.console.restricted |= options.restricted;
+    let from = match options.from {
+        Some(folder) => replay_command::ReplaySource::Folder(folder),
+        None => replay_command::ReplaySource::Prometheus(Box::new(past_options(
+            options.server,
+            &options.past,
+            &settings,
+        )?)),
+    };
+    let replay = replay_command::ReplayOptions { from, speed: options.speed, seek: options.seek };
+    replay_command::run(replay, settings.engine, settings.console).await
 }
 
 async fn run_demo(arguments: cli::DemoArguments) -> anyhow::Result<ExitCode> {
@@ -185,7 +215,10 @@ async fn run_ack(options: cli::AckArguments) -> anyhow::Result<ExitCode> {
     .await
 }
 
-async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
+async fn run_serve(
+    options: cli::ServeArguments,
+    signals: ServiceSignals,
+) -> anyhow::Result<ExitCode> {
     let mut settings = load_settings(&options.scrape)?;
     let is_receiving =
         options.receive_token_file.is_some() || settings.receive_token_file.is_some();
@@ -219,7 +252,7 @@ async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
             .role_options(options.token_file.as_deref(), options.receive_token_file.as_deref());
         Ok((build_checked_setup(&options.scrape, settings)?, roles))
     };
-    Box::pin(serve_command::run(scraping, serve_options, Arc::new(reload))).await
+    Box::pin(serve_command::run(scraping, serve_options, Arc::new(reload), signals)).await
 }
 
 async fn run_snapshot(options: cli::SnapshotArguments) -> anyhow::Result<ExitCode> {
@@ -259,20 +292,19 @@ async fn run_bundle(options: cli::BundleArguments) -> anyhow::Result<ExitCode> {
         .await
 }
 
-async fn run_record(options: cli::RecordArguments) -> anyhow::Result<ExitCode> {
+async fn run_record(
+    options: cli::RecordArguments,
+    signals: ServiceSignals,
+) -> anyhow::Result<ExitCode> {
     let mut settings = load_settings(&options.scrape)?;
     if options.scrape.server.prometheus.is_some() {
-        if options.past.is_named() {
-            let record_options = recording_options(&options, settings.period);
-            let past = past_options(options.scrape.server.clone(), &options.past, &settings)?;
-            return command::record_command::record_past(past, record_options).await;
-        }
         let series = open_series(&options.scrape, &mut settings, RECENT, true).await?;
         let record_options = recording_options(&options, settings.period);
         let setup = build_checked_setup(&options.scrape, settings)?;
         let setup = Box::new(ScrapingSetup { series, ..setup });
         let source = command::record_command::RecordSource::Targets(setup);
-        return command::record_command::run(source, record_options, options.duration).await;
+        let duration = options.duration;
+        return command::record_command::run(source, record_options, duration, signals).await;
     }
     let record_options = recording_options(&options, settings.period);
     let address = choose_aggregator(options.aggregator.clone(), &settings);
@@ -287,7 +319,15 @@ async fn run_record(options: cli::RecordArguments) -> anyhow::Result<ExitCode> {
             settings,
         )?))
     };
-    command::record_command::run(source, record_options, options.duration).await
+    command::record_command::run(source, record_options, options.duration, signals).await
+}
+
+/// Records the past of a Prometheus.
+async fn run_past_record(options: cli::RecordArguments) -> anyhow::Result<ExitCode> {
+    let settings = load_settings(&options.scrape)?;
+    let record_options = recording_options(&options, settings.period);
+    let past = past_options(options.scrape.server.clone(), &options.past, &settings)?;
+    command::record_command::record_past(past, record_options).await
 }
 
 fn recording_options(options: &cli::RecordArguments, period: Duration) -> record::RecordOptions {
@@ -409,54 +449,6 @@ fn judge_source(
         Some(folder) => judge_command::JudgeSource::Folder(folder),
         None => judge_command::JudgeSource::Past(Box::new(past_options(server, past, settings)?)),
     })
-}
-
-/// Loads the settings file and applies the flags.
-fn load_settings(flags: &ScrapeArguments) -> anyhow::Result<Settings> {
-    let mut settings = Settings::load_file(flags.config.as_deref())?;
-    if let Some(period) = flags.period {
-        settings.set_period(period);
-    }
-    settings.trust_authorities(flags.ca_file.clone());
-    Ok(settings)
-}
-
-/// Builds the scraping setup: from the flags if they name any source, else from the settings.
-fn build_scraping_setup(
-    flags: &ScrapeArguments,
-    mut settings: Settings,
-) -> anyhow::Result<ScrapingSetup> {
-    let sources = cli::sources_from_flags(flags)?;
-    if !sources.is_empty() {
-        settings.groups = vec![TargetGroup { sources, ..settings.groups.swap_remove(0) }];
-    }
-    let plan = settings.scrape_plan();
-    plan.check_lists()?;
-    let (site, recording) = (settings.site.clone(), settings.recording_options());
-    let past =
-        settings.series_options(flags.server.prometheus.clone(), flags.server.matchers.clone());
-    Ok(ScrapingSetup {
-        engine: settings.engine,
-        plan,
-        site,
-        recording,
-        alerting: settings.alerting,
-        series: None,
-        past,
-        is_receiving: false,
-    })
-}
-
-/// The same, and reads the files of host lists: one that cannot be read is an error, except when a service starts.
-fn build_checked_setup(
-    flags: &ScrapeArguments,
-    settings: Settings,
-) -> anyhow::Result<ScrapingSetup> {
-    let scraping = build_scraping_setup(flags, settings)?;
-    let plan = scraping.plan.clone();
-    let checked = read_on_thread(READ_DEADLINE, move || plan.check_files());
-    checked.context("cannot read the host lists in the settings; check their mounts")??;
-    Ok(scraping)
 }
 
 /// Checks files without starting anything.

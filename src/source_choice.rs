@@ -13,7 +13,7 @@ use gaunt::{
     settings::Settings,
 };
 
-use crate::build_checked_setup;
+use crate::scrape_flags::build_checked_setup;
 
 /// A span of the past of the server that the flags or the settings name.
 pub(crate) fn past_options(

@@ -12,11 +12,8 @@ use std::{
 };
 
 use gaunt_schema::{ClockFn, Delivery};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::mpsc,
-    task::spawn_blocking,
-};
+use gaunt_signals::ServiceSignals;
+use tokio::{sync::mpsc, task::spawn_blocking};
 
 use super::{
     PastOptions, ScrapingSetup, engine_preamble, past_deliveries::PastDeliveries,
@@ -45,31 +42,39 @@ pub enum RecordSource {
     Aggregator(AggregatorClient),
 }
 
-/// Records until SIGTERM, SIGINT or the end of `duration`.
+/// Records until a signal ends it, or until the end of `duration`.
 pub async fn run(
     source: RecordSource,
     options: RecordOptions,
     duration: Option<Duration>,
+    signals: ServiceSignals,
 ) -> anyhow::Result<ExitCode> {
     super::catch_file_size_signal()?;
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let end: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
-        let time_up = ProgressLine::show_for("recording", duration);
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            () = time_up => {}
-        }
-    });
     let folder = options.folder.clone();
     let recorder = match source {
-        RecordSource::Targets(scraping) => record_local(*scraping, options, end).await?,
+        RecordSource::Targets(scraping) => {
+            record_local(*scraping, options, (duration, signals)).await?
+        }
         RecordSource::Aggregator(aggregator) => {
-            remote_recorder::run(&aggregator, options, end).await?
+            remote_recorder::run(&aggregator, options, (duration, signals)).await?
         }
     };
     finish_recording(recorder, &folder)
+}
+
+/// Takes over the signals when the first delivery can be recorded; before that they end the program at once. Waits for one
+/// that ends it, or for the end of `duration`.
+fn start_until_end(
+    (duration, signals): (Option<Duration>, ServiceSignals),
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    let (mut end, _) = signals.take_over();
+    Box::pin(async move {
+        let time_up = ProgressLine::show_for("recording", duration);
+        tokio::select! {
+            () = end.wait() => {}
+            () = time_up => {}
+        }
+    })
 }
 
 /// Records a span of the past of a Prometheus.
@@ -130,7 +135,7 @@ fn print_status(line: &str) {
 async fn record_local(
     mut scraping: ScrapingSetup,
     options: RecordOptions,
-    mut end: Pin<Box<dyn Future<Output = ()> + Send>>,
+    until: (Option<Duration>, ServiceSignals),
 ) -> anyhow::Result<Recorder> {
     let series = scraping.series.take();
     if scraping.plan.is_empty() && series.is_none() {
@@ -150,6 +155,7 @@ async fn record_local(
         Some(setup) => Some(Box::pin(setup.play_recent(&mut engine)).await?),
         None => None,
     };
+    let mut end = start_until_end(until);
     let clock: ClockFn =
         feed.as_ref().map_or_else(gaunt_engine::monotonic_clock, SeriesFeed::clock);
     engine.run_tick(clock());

@@ -3,7 +3,6 @@
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
     sync::watch,
     task::{JoinSet, spawn_blocking},
 };
@@ -13,7 +12,6 @@ use super::{
     own_certificates::OwnCertificates,
     peer_connection::PeerConnection,
     persist_task::{self, PersistTask},
-    ready_notice::notify_ready,
     stored_history,
 };
 use crate::{
@@ -24,7 +22,9 @@ use crate::{
 };
 use gaunt_api::{AlertList, StoreLine, peer_exchange::PeerAlertSet};
 use gaunt_engine::system_disk::system_disk;
+use gaunt_node::ready_notice::notify_ready;
 use gaunt_node::web_access::{WebAccess, describe_open_address};
+use gaunt_signals::ServiceSignals;
 use gaunt_store::{StoreOptions, StoreStatus, StoreWriter};
 
 /// Listen address, access and persistence of the aggregator.
@@ -62,6 +62,7 @@ pub async fn run(
     mut scraping: ScrapingSetup,
     serve_options: ServeOptions,
     reload: ReloadSettingsFn,
+    signals: ServiceSignals,
 ) -> anyhow::Result<ExitCode> {
     check_feed(&scraping)?;
     super::catch_file_size_signal()?;
@@ -72,7 +73,6 @@ pub async fn run(
     serve_options.store.as_ref().map(StoreWriter::check_address).transpose()?;
     serve_options.peers.as_ref().map(peers::check_peers).transpose()?;
     let loaded = serve_options.state_folder.as_deref().map(persist_task::load_state).transpose()?;
-    let (mut end, mut hang_up) = (EndSignals::new()?, signal(SignalKind::hangup())?);
     scraping.plan.check_lists()?;
     let (sources, period) = (scraping.plan.source_count(), scraping.plan.options.period);
     let alerting = scraping.alerting.take();
@@ -93,6 +93,8 @@ pub async fn run(
     let (store, engine) = pair.start_engine(loaded, scraping.engine.clone()).await;
     let past = past_sources(&scraping, serve_options.store.as_ref());
     let (mut engine, feed) = scraping.feed_engine(engine).await?;
+    // From now on the end saves the state.
+    let (mut end, mut hang_up) = signals.take_over();
     let mut persisting = None;
     if let Some(store) = store {
         let (started, persisted) = PersistTask::start_persisting(store, &engine);
@@ -116,10 +118,10 @@ pub async fn run(
     notify_ready(std::env::var_os("NOTIFY_SOCKET"));
     let stop = async {
         let reload = async {
-            while hang_up.recv().await.is_some() {
+            loop {
+                hang_up.wait().await;
                 reload_settings(&feed, &mut alerting_control, &roles, &reload).await;
             }
-            std::future::pending::<()>().await;
         };
         // A signal to end is heard while settings are read, however long that takes.
         tokio::select! {
@@ -142,26 +144,6 @@ fn past_sources(scraping: &ScrapingSetup, store: Option<&StoreOptions>) -> PastS
         stored: store.and_then(stored_history::stored_past),
         series: scraping.past.clone(),
         engine: scraping.engine.clone(),
-    }
-}
-
-/// The signals that end the aggregator.
-struct EndSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl EndSignals {
-    fn new() -> std::io::Result<Self> {
-        let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
-        Ok(Self { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
-    }
-
-    async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
     }
 }
 

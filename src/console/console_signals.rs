@@ -8,11 +8,10 @@ use std::{
     },
 };
 
+use gaunt_signals::BlockedSignals;
 use rustix::process::Signal as SignalNumber;
 use signal_hook::flag::register_conditional_default;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-
-use crate::signal_mask::BlockedSignals;
 
 /// The signals that end the console, and by default the process.
 const END_SIGNALS: [SignalNumber; 6] = [

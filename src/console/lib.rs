@@ -53,7 +53,6 @@ mod screen_view;
 mod screens;
 mod search_index;
 mod search_match;
-mod signal_mask;
 mod terminal;
 mod theme;
 mod time_marks;

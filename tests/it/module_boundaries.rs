@@ -18,6 +18,7 @@ const CRATE_ROOTS: &[&str] = &[
     "exporters/node/src/main.rs",
     "exporters/probe/src/main.rs",
     "exporters/schema/src/lib.rs",
+    "exporters/signals/src/lib.rs",
     "exporters/sim/src/lib.rs",
     "exporters/sim/src/main.rs",
     "src/api/lib.rs",
@@ -39,9 +40,10 @@ const CRATE_ROOTS: &[&str] = &[
 /// is imported, and that there is no circle between crates.
 const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("exporters/schema", &[]),
-    ("exporters/node", &["gaunt-schema"]),
-    ("exporters/probe", &["gaunt-schema"]),
-    ("exporters/sim", &["gaunt-schema"]),
+    ("exporters/signals", &[]),
+    ("exporters/node", &["gaunt-schema", "gaunt-signals"]),
+    ("exporters/probe", &["gaunt-schema", "gaunt-signals"]),
+    ("exporters/sim", &["gaunt-schema", "gaunt-signals"]),
     ("src/api", &["gaunt-schema"]),
     ("src/cluster", &["gaunt-schema"]),
     ("src/judge", &["gaunt-cluster", "gaunt-schema"]),
@@ -50,7 +52,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("src/site", &["gaunt-schema", "gaunt-scrape"]),
     ("src/store", &["gaunt-schema", "gaunt-scrape"]),
     ("src/engine", &["gaunt-api", "gaunt-cluster", "gaunt-judge", "gaunt-schema"]),
-    ("src/console", &["gaunt-api", "gaunt-schema"]),
+    ("src/console", &["gaunt-api", "gaunt-schema", "gaunt-signals"]),
     ("tests/fake-driver", &[]),
 ];
 
@@ -99,7 +101,7 @@ const FFI_FILES: &[&str] = &[
     "exporters/node/src/nvml/nvml_ffi.rs",
     "exporters/probe/src/cuda/cuda_ffi.rs",
     "exporters/probe/src/nccl_ffi.rs",
-    "src/console/signal_mask.rs",
+    "exporters/signals/src/signal_mask.rs",
     "tests/fake-driver/src",
     "tests/simulation/src/counting_allocator.rs",
 ];

@@ -82,6 +82,8 @@ fn services_that_read_settings_reload_them_on_sighup() {
         let text = fs::read_to_string(&unit).unwrap();
         if text.contains("--config") {
             assert!(text.contains("\nExecReload=/bin/kill -HUP $MAINPID\n"), "{}", unit.display());
+            // systemd does not reload it before it handles the signal.
+            assert!(text.contains("\nType=notify\n"), "{}", unit.display());
         }
     }
 }

@@ -1,9 +1,8 @@
 //! The exporter as a service: runs sampler, pages and server until a signal ends it or reloads the settings.
 
 use std::{
-    fmt,
+    env, fmt,
     future::pending,
-    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -15,9 +14,9 @@ use gaunt_schema::{
     catalogue::{exporter, host},
     text::CompatOptions,
 };
+use gaunt_signals::ServiceSignals;
 use tokio::{
     net::TcpListener,
-    signal::unix::{SignalKind, signal},
     sync::watch,
     task::JoinHandle,
     time::{Interval, MissedTickBehavior, interval},
@@ -27,6 +26,7 @@ use crate::{
     MetricsPage, NodeSampler, SamplerOptions,
     host_check::HostNames,
     metrics_server::{self, MetricsServeError},
+    ready_notice::notify_ready,
     wall_clock,
     watchdog::Watchdog,
     web_access::{WebAccess, WebConfigError, describe_open_address},
@@ -47,29 +47,18 @@ pub struct ExporterPlan {
     pub sampler: SamplerOptions,
 }
 
-/// Why the service cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum ServiceError {
-    /// The page cannot be served.
-    #[error(transparent)]
-    Serve(#[from] MetricsServeError),
-    /// The signal handlers cannot be installed.
-    #[error("cannot install signal handlers: {0}; raise the limit on open files")]
-    Signals(#[from] io::Error),
-}
-
-/// Serves `plan` until SIGTERM or SIGINT. On SIGHUP `again` reloads the settings; a plan that cannot be loaded or
+/// Serves `plan` until SIGTERM or SIGINT. On SIGHUP `reload_plan` reloads the settings; a plan that cannot be loaded or
 /// served is rejected with a log line, and the service continues unchanged. `watchdog` is fed as long as a restart
 /// would not help.
 pub async fn run<E: fmt::Display>(
     plan: ExporterPlan,
     mut reload_plan: impl FnMut() -> Result<ExporterPlan, E>,
     watchdog: Option<Watchdog>,
-) -> Result<(), ServiceError> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut reload = signal(SignalKind::hangup())?;
+    signals: ServiceSignals,
+) -> Result<(), MetricsServeError> {
     let mut service = ExporterService::start_service(plan, watchdog).await?;
+    let (mut end, mut reload) = signals.take_over();
+    notify_ready(env::var_os("NOTIFY_SOCKET"));
     let mut feed_timer = service.watchdog.as_ref().map(|watchdog| {
         let mut timer = interval(watchdog.every());
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -79,9 +68,8 @@ pub async fn run<E: fmt::Display>(
         tokio::select! {
             () = tick(&mut feed_timer) => service.feed(),
             alive = service.reports.changed(), if service.samples => service.publish_report(alive.is_ok()),
-            _ = reload.recv() => service.reload_settings(reload_plan()).await,
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            () = reload.wait() => service.reload_settings(reload_plan()).await,
+            () = end.wait() => break,
         }
     }
     tracing::info!("stopping on a signal");

@@ -25,6 +25,7 @@ pub mod peer_rate;
 mod process_gpus;
 mod ras_monitor;
 mod reading_source;
+pub mod ready_notice;
 mod sampler_options;
 pub mod server_connection;
 pub mod server_stream;

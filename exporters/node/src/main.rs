@@ -18,6 +18,7 @@ use gaunt_node::{
     web_access::WebAccess,
 };
 use gaunt_schema::{Device, Report, catalogue::exporter, text};
+use gaunt_signals::{HangUpAction, HeldSignals};
 use tokio::{
     runtime,
     sync::watch,
@@ -35,7 +36,9 @@ const FAILED: u8 = 3;
 const MISSING: u8 = 1;
 
 fn main() -> ExitCode {
+    let held_signals = HeldSignals::hold();
     if nvml_worker::is_worker_process() {
+        drop(held_signals);
         return nvml_worker::run();
     }
     let arguments = match NodeArguments::try_parse() {
@@ -55,7 +58,7 @@ fn main() -> ExitCode {
         .with_ansi(ansi)
         .with_writer(io::stderr)
         .init();
-    match run(&arguments) {
+    match run(&arguments, held_signals) {
         Ok(code) => code,
         Err(error) => {
             _ = writeln!(io::stderr().lock(), "gaunt-node: {error:#}");
@@ -64,19 +67,25 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &NodeArguments) -> anyhow::Result<ExitCode> {
+fn run(arguments: &NodeArguments, held_signals: HeldSignals) -> anyhow::Result<ExitCode> {
+    let signals = if arguments.command.is_some() || arguments.once {
+        // They have their default effect, as those that arrived meanwhile.
+        drop(held_signals);
+        None
+    } else {
+        let signals = held_signals.receive(HangUpAction::Reload);
+        Some(signals.context("cannot install signal handlers; raise the limit on open files")?)
+    };
     if let Some(command) = &arguments.command {
         return run_command(command, arguments);
     }
     let plan = exporter_settings::build_plan(arguments)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the runtime")?.block_on(async {
-        if arguments.once {
-            return print_once(plan).await;
-        }
+        let Some(signals) = signals else { return print_once(plan).await };
         let watchdog = Watchdog::from_environment(|name| env::var_os(name), StdInstant::now())?;
-        Ok(exporter_service::run(plan, || exporter_settings::build_plan(arguments), watchdog)
-            .await?)
+        let reload_plan = || exporter_settings::build_plan(arguments);
+        Ok(exporter_service::run(plan, reload_plan, watchdog, signals).await?)
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,12 +1,11 @@
 //! gaunt-probe: parses the command line, runs the measurement, and prints the result.
 
-mod end_signals;
 mod probe_cli;
 mod result_table;
 
 use std::{
     io::{self, Write},
-    process::ExitCode,
+    process::{self, ExitCode},
 };
 
 use clap::Parser;
@@ -14,11 +13,14 @@ use gaunt_probe::{
     ExitKind, ProbeExit, auto, cross_node, doctor, probe_worker, ras, request::MeasureResult,
     run_supervised,
 };
+use gaunt_signals::HeldSignals;
 
 use crate::probe_cli::{CrossNodeArguments, MeasureArguments, ProbeArguments, ProbeCommand};
 
 fn main() -> ExitCode {
+    let held_signals = HeldSignals::hold();
     if probe_worker::is_worker_process() {
+        drop(held_signals);
         return probe_worker::run();
     }
     let arguments = match ProbeArguments::try_parse() {
@@ -29,14 +31,22 @@ fn main() -> ExitCode {
             return ExitCode::from(if is_answer { 0 } else { ExitKind::Refused.exit_code() });
         }
     };
-    match end_signals::exit_on_signals().map_err(Into::into).and_then(|()| run(&arguments.command))
-    {
+    match exit_on_signals(held_signals).and_then(|()| run(&arguments.command)) {
         Ok(kind) => ExitCode::from(kind.exit_code()),
         Err(error) => {
             _ = writeln!(io::stderr().lock(), "gaunt-probe: {error:#}");
             ExitCode::from(ExitKind::Failed.exit_code())
         }
     }
+}
+
+/// Exits at signals where this is the first process of a container: the kernel ends that one only by signals that it handles,
+/// so that a container would be killed once its grace period is over. The other processes of the container end with it.
+fn exit_on_signals(held_signals: HeldSignals) -> anyhow::Result<()> {
+    if process::id() == 1 {
+        held_signals.exit_on_any()?;
+    }
+    Ok(())
 }
 
 fn run(command: &ProbeCommand) -> anyhow::Result<ExitKind> {

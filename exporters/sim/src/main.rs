@@ -7,24 +7,17 @@ use std::{
     path::PathBuf,
     process::ExitCode,
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
+    sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Parser, ValueEnum};
 use gaunt_schema::{Dialect, UnixMs, time};
+use gaunt_signals::{HangUpAction, HeldSignals, ServiceSignals};
 use gaunt_sim::{Scenario, ScenarioRun, SimFleet, scenario, scenario_run, suite::FaultLevel};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::Semaphore,
-    task::LocalSet,
-};
+use tokio::{sync::Semaphore, task::LocalSet};
 use tracing::{info, level_filters::LevelFilter, warn};
 
 mod fleet_server;
@@ -120,6 +113,7 @@ impl From<DialectArgument> for Dialect {
 const FAILED: u8 = 3;
 
 fn main() -> ExitCode {
+    let held_signals = HeldSignals::hold();
     let cli = match SimArguments::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -134,7 +128,7 @@ fn main() -> ExitCode {
         .with_max_level(LevelFilter::INFO)
         .with_target(false)
         .init();
-    match run(&cli) {
+    match run(&cli, held_signals) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Nothing can be done if standard error is closed too.
@@ -144,38 +138,47 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: &SimArguments) -> anyhow::Result<()> {
+fn run(cli: &SimArguments, held_signals: HeldSignals) -> anyhow::Result<()> {
+    if cli.once.is_some() || cli.write.is_some() || cli.truth {
+        // Signals have their default effect, as those that arrived meanwhile.
+        drop(held_signals);
+        return write_output(cli);
+    }
+    let signals = held_signals.receive(HangUpAction::End);
+    let signals =
+        signals.context("cannot install signal handlers; raise the limit on open files")?;
     if cli.load {
-        return serve_page_rings(cli);
+        return serve_page_rings(cli, signals);
     }
     let clock = scaled_clock(cli.speed);
-    let (mut fleet, span) = build_fleet(cli, clock())?;
+    let (fleet, _) = build_fleet(cli, clock())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, serve_fleet(cli, fleet, clock, signals))
+}
+
+/// Writes pages to standard output or files, or the ground truth.
+fn write_output(cli: &SimArguments) -> anyhow::Result<()> {
+    let (mut fleet, span) = build_fleet(cli, scaled_clock(cli.speed)())?;
     if let Some(name) = &cli.once {
         return print_once(&fleet, name);
     }
-    if let Some(folder) = &cli.write {
-        if cli.truth {
-            recording_files::write_truth(&fleet, folder)?;
-        }
-        recording_files::write_topology(
-            &to_scenario_run(cli).fleet_shape()?.topology_file(),
-            folder,
-        )?;
-        let span = cli.span.unwrap_or(span);
-        let files = recording_files::write_pages(&mut fleet, folder, cli.period, span)?;
-        writeln!(io::stdout(), "{files} pages in {}", folder.display())?;
-        return Ok(());
-    }
-    if cli.truth {
+    let Some(folder) = &cli.write else {
         io::stdout().write_all(recording_files::render_truth(&fleet)?.as_bytes())?;
         return Ok(());
+    };
+    if cli.truth {
+        recording_files::write_truth(&fleet, folder)?;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    LocalSet::new().block_on(&runtime, serve_fleet(cli, fleet, clock))
+    let topology = to_scenario_run(cli).fleet_shape()?.topology_file();
+    recording_files::write_topology(&topology, folder)?;
+    let span = cli.span.unwrap_or(span);
+    let files = recording_files::write_pages(&mut fleet, folder, cli.period, span)?;
+    writeln!(io::stdout(), "{files} pages in {}", folder.display())?;
+    Ok(())
 }
 
 /// Serves page rings.
-fn serve_page_rings(cli: &SimArguments) -> anyhow::Result<()> {
+fn serve_page_rings(cli: &SimArguments, signals: ServiceSignals) -> anyhow::Result<()> {
     let nodes = cli.nodes.unwrap_or(scenario_run::USUAL_NODES);
     check_nodes(nodes)?;
     let rings =
@@ -193,32 +196,11 @@ fn serve_page_rings(cli: &SimArguments) -> anyhow::Result<()> {
     let listener = page_ring::ring_server::bind_listener(cli.listen_port)
         .map_err(|error| fleet_server::FleetListenError::of(error, cli.listen_port))?;
     let port = listener.local_addr()?.port();
-    let stop = Arc::new(AtomicBool::new(false));
-    watch_signals(Arc::clone(&stop))?;
     announce_targets(cli, nodes, &page_ring::PageRings::node_name, &[port])?;
+    let (end, _) = signals.take_over();
     info!(nodes, port, "serving precomputed pages");
-    page_ring::ring_server::run(&listener, &rings, max_nodes, || stop.load(Ordering::Relaxed))?;
+    page_ring::ring_server::run(&listener, &rings, max_nodes, || end.has_arrived())?;
     info!("ending");
-    Ok(())
-}
-
-/// Sets the flag at SIGTERM or SIGINT.
-fn watch_signals(stop: Arc<AtomicBool>) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // The handlers are installed before the targets are printed.
-    let (mut terminate, mut interrupt) = {
-        let _inside = runtime.enter();
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
-    };
-    thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        runtime.block_on(async {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        });
-        stop.store(true, Ordering::Relaxed);
-    })?;
     Ok(())
 }
 
@@ -252,9 +234,8 @@ async fn serve_fleet(
     cli: &SimArguments,
     fleet: SimFleet,
     clock: impl Fn() -> UnixMs,
+    signals: ServiceSignals,
 ) -> anyhow::Result<()> {
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let (listener, port) = fleet_server::bind_listener(cli.listen_port).await?;
     let second = match cli.dialect {
         DialectArgument::Gaunt => None,
@@ -268,6 +249,7 @@ async fn serve_fleet(
         std::iter::once(port).chain(second.iter().map(|(_, port)| *port)).collect();
     let connections = Arc::new(Semaphore::new(connection_limit(fleet.node_count() * ports.len())));
     announce_targets(cli, fleet.node_count(), &|node| fleet.node_name(node).to_owned(), &ports)?;
+    let (mut end, _) = signals.take_over();
     info!(
         nodes = fleet.node_count(),
         scenario = fleet.scenario().name,
@@ -288,8 +270,7 @@ async fn serve_fleet(
     tokio::select! {
         () = fleet_server::serve_pages(listener, Rc::clone(&fleet), cli.dialect.into(), connections) => {}
         () = fleet_server::advance_on_clock(fleet, cli.period, clock) => {}
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        () = end.wait() => {}
     }
     info!("ending");
     Ok(())

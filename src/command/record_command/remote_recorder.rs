@@ -1,6 +1,6 @@
 //! Remote recording: records what an aggregator's targets report; the aggregator forwards it, nothing is scraped twice.
 
-use std::{pin::Pin, time::Duration};
+use std::time::Duration;
 
 use gaunt_schema::{Delivery, RecordingPreamble, UnixMs};
 use tokio::{
@@ -13,6 +13,7 @@ use crate::{
     command::engine_preamble,
 };
 use gaunt_engine::record::{RecordOptions, Recorder, RecorderFollowHandle, SegmentStream};
+use gaunt_signals::ServiceSignals;
 
 /// Pause before an aggregator that disconnected is asked again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -23,18 +24,19 @@ const DRAIN: Duration = Duration::from_millis(5);
 /// Time limit for the aggregator's state, a little less than the segment waits.
 const PREAMBLE_WITHIN: Duration = Duration::from_secs(9);
 
-/// Records until `end`, and reconnects whenever the aggregator disconnects. An aggregator that is unreachable at first
+/// Records until a signal or the end of a time, and reconnects whenever the aggregator disconnects. An aggregator that is unreachable at first
 /// is an error.
 pub(super) async fn run(
     aggregator: &AggregatorClient,
     options: RecordOptions,
-    mut end: Pin<Box<dyn Future<Output = ()> + Send>>,
+    until: (Option<Duration>, ServiceSignals),
 ) -> anyhow::Result<Recorder> {
     let folder = options.folder.clone();
     let mut remote = aggregator.open_recording().await?;
     let (mut stream, first) = read_header(&mut remote).await?;
     let period = Duration::from_millis(u64::from(stream.period_ms().unwrap_or_default()));
     let recorder = Recorder::start_recording(RecordOptions { period, ..options })?;
+    let mut end = super::start_until_end(until);
     tracing::info!(folder = %folder.display(), from = aggregator.display_address(), "recording");
     let from = aggregator.display_address();
     super::print_status(&format!(

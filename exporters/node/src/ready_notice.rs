@@ -1,4 +1,5 @@
-//! Tells systemd that the aggregator serves (`Type=notify`), so that what is started after it finds an open port.
+//! Tells systemd that a service serves (`Type=notify`), so that what is started after it finds an open port, and no reload
+//! comes before the service handles signals.
 
 use std::{
     ffi::OsString,
@@ -10,11 +11,11 @@ use std::{
 };
 
 /// Sends the message to the socket in `$NOTIFY_SOCKET`, a path or `@` and an abstract name; without one there is nobody to
-/// tell. A failure is only logged: the aggregator serves nevertheless.
-pub(super) fn notify_ready(socket: Option<OsString>) {
+/// tell. A failure is only logged: the service serves nevertheless.
+pub fn notify_ready(socket: Option<OsString>) {
     let Some(path) = socket else { return };
     if let Err(error) = send_ready(&path) {
-        tracing::warn!(?path, %error, "cannot tell systemd that gaunt serves; check $NOTIFY_SOCKET, or use Type=simple");
+        tracing::warn!(?path, %error, "cannot tell systemd that the service is ready; check $NOTIFY_SOCKET, or use Type=simple");
     }
 }
 

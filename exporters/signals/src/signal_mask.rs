@@ -1,19 +1,22 @@
-//! The signal mask of a thread, by libc.
+//! The signal mask of a thread and the disposition of a signal, by libc.
 
 #![expect(unsafe_code, reason = "sets of signals are filled through pointers")]
 
-use std::{mem::MaybeUninit, ptr};
+use std::{marker::PhantomData, mem::MaybeUninit, ptr};
 
 use rustix::process::Signal;
 
 /// Blocks signals in this thread until it is dropped: one that arrives meanwhile is delivered then.
-pub(crate) struct BlockedSignals {
+#[derive(Debug)]
+pub struct BlockedSignals {
     before: libc::sigset_t,
+    /// Each thread has a mask of its own.
+    in_this_thread: PhantomData<*const ()>,
 }
 
 impl BlockedSignals {
     /// Blocks these signals.
-    pub(crate) fn block(signals: &[Signal]) -> Self {
+    pub fn block(signals: &[Signal]) -> Self {
         let (mut blocked, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
         // SAFETY: `sigemptyset` writes the whole set before it is read, and `sigaddset` accepts any number.
         // `pthread_sigmask` fails only for another first argument, and else writes the whole mask of before.
@@ -25,7 +28,7 @@ impl BlockedSignals {
             libc::pthread_sigmask(libc::SIG_BLOCK, blocked.as_ptr(), before.as_mut_ptr());
             before.assume_init()
         };
-        Self { before }
+        Self { before, in_this_thread: PhantomData }
     }
 }
 
@@ -35,6 +38,16 @@ impl Drop for BlockedSignals {
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, ptr::null_mut())
         };
+    }
+}
+
+/// Whether this process ignores a signal, as `nohup` lets its program ignore SIGHUP.
+pub(crate) fn is_ignored(signal: Signal) -> bool {
+    let mut now = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: without another action `sigaction` only writes the present one, unless the number is no signal's.
+    unsafe {
+        libc::sigaction(signal.as_raw(), ptr::null(), now.as_mut_ptr()) == 0
+            && now.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }
 
@@ -59,5 +72,17 @@ mod tests {
         assert_eq!((before & both, blocked_bits() & both), (0, both));
         drop(guard);
         assert_eq!(blocked_bits(), before);
+    }
+
+    #[test]
+    fn signal_is_ignored_as_the_process_says() {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+        let ignored = u64::from_str_radix(line.trim(), 16).unwrap();
+        // Programs in Rust ignore SIGPIPE.
+        assert!(is_ignored(Signal::PIPE));
+        for signal in [Signal::TERM, Signal::HUP, Signal::PIPE] {
+            assert_eq!(is_ignored(signal), ignored & (1 << (signal.as_raw() - 1)) != 0);
+        }
     }
 }
