@@ -24,6 +24,7 @@ mod mistaken_consoles;
 mod other_clients;
 #[cfg(test)]
 mod rolling_upgrade;
+mod seed_folder;
 mod seeded_random;
 mod served_aggregator;
 mod served_host;
@@ -300,7 +301,7 @@ impl SimulatedRun {
 
 #[cfg(test)]
 mod tests {
-    use std::{path::Path, process::Command};
+    use std::process::Command;
 
     use super::*;
 
@@ -312,6 +313,10 @@ mod tests {
     /// looked at.
     const FAILED_ONCE: [u64; 1] = [57];
 
+    fn describe_run(report: &SimulationReport) -> String {
+        format!("seed {}: {} faults, trace {:016x}", report.seed, report.faults, report.trace)
+    }
+
     /// Runs the seeds of a half, in groups with one pair each: the halves run at the same time.
     fn check_half_of_seeds(half: u64) {
         let count = std::env::var("GAUNT_SEEDS").map_or(SEEDS, |seeds| seeds.parse().unwrap());
@@ -320,7 +325,7 @@ mod tests {
         let seeds = seeds.filter(|seed| seed / PAIR_EVERY % 2 == half);
         let reports: Vec<SimulationReport> = seeds.map(run_seed).collect();
         for report in &reports {
-            println!("seed {}: {} faults, trace {:016x}", report.seed, report.faults, report.trace);
+            println!("{}", describe_run(report));
         }
         let broken: Vec<String> = reports
             .iter()
@@ -423,23 +428,33 @@ mod tests {
         check_bugs(&bugs, 30, |seed, bug| run_served_seed_with_bug(seed, Some(bug)).report);
     }
 
-    /// Seeds 3, a pair, 4, 5, which has TLS, and 57 in a process of its own, whose temporary files are in this folder.
-    fn traces_of_a_process(folder: &Path) -> Vec<String> {
+    /// Seeds that are run twice: a pair, two with files, one with TLS, and those that failed once.
+    const FIRST_OF_TWICE: u64 = 3;
+    const TWICE: u64 = 3;
+
+    /// The runs of a process of its own, whose temporary files are in another folder.
+    fn runs_of_a_process() -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["seed_violates_an_invariant", "--nocapture", "--test-threads=1"])
-            .envs([("GAUNT_FIRST", "3"), ("GAUNT_SEEDS", "3")])
-            .env("TMPDIR", folder)
+            .env("GAUNT_FIRST", FIRST_OF_TWICE.to_string())
+            .env("GAUNT_SEEDS", TWICE.to_string())
+            .env("TMPDIR", folder.path())
             .output()
             .unwrap();
         let lines = String::from_utf8_lossy(&output.stdout).into_owned();
-        lines.lines().filter(|line| line.contains(", trace ")).map(str::to_owned).collect()
+        // The name of a test may be before it.
+        lines.lines().filter_map(|line| Some(line[line.find("seed ")?..].to_owned())).collect()
     }
 
     #[test]
     fn one_seed_is_one_run_in_every_process() {
-        let folder = tempfile::tempdir().unwrap();
-        let first = traces_of_a_process(folder.path());
-        assert_eq!(first.len(), 3 + FAILED_ONCE.len(), "{first:?}");
-        assert_eq!(traces_of_a_process(folder.path()), first);
+        let seeds = (FIRST_OF_TWICE..FIRST_OF_TWICE + TWICE).chain(FAILED_ONCE);
+        let mut here: Vec<String> = seeds.map(|seed| describe_run(&run_seed(seed))).collect();
+        let mut there = runs_of_a_process();
+        // The process runs one half of its seeds after the other.
+        here.sort();
+        there.sort();
+        assert_eq!(here, there);
     }
 }

@@ -50,7 +50,8 @@ pub(crate) struct HostFaults {
 pub(crate) struct SimulatedHost {
     surroundings: AggregatorSurroundings,
     faults: HostFaults,
-    sources: SimulatedSources,
+    /// The files of its settings, if it has faults of settings.
+    sources: Option<SimulatedSources>,
     recording: RecordingModel,
     steps: StoreModel,
     pub(crate) invariants: Invariants,
@@ -82,7 +83,7 @@ impl SimulatedHost {
                 bug,
             },
             faults,
-            sources: SimulatedSources::new(SeededRandom::new(seed ^ 0x0050_07ce))?,
+            sources: faults.has_settings_faults.then(|| SimulatedSources::new(seed)).transpose()?,
             recording: RecordingModel::new(seed % 2 == 1),
             steps: StoreModel::default(),
             invariants: Invariants::default(),
@@ -102,7 +103,7 @@ impl SimulatedHost {
             + disk.failure_count()
             + disk.hang_count()
             + store.fault_count()
-            + self.sources.fault_count()
+            + self.sources.as_ref().map_or(0, SimulatedSources::fault_count)
     }
 
     /// A hash of all operations of its disk.
@@ -118,11 +119,9 @@ impl SimulatedHost {
 
     /// Reloads the settings now and then; without faults they are in the end those of all nodes.
     pub(crate) async fn reload_settings(&mut self, is_faulty: bool) -> io::Result<()> {
-        let Some(aggregator) = self.aggregator.as_ref().filter(|_| self.faults.has_settings_faults)
-        else {
-            return Ok(());
-        };
-        if let Some(plan) = self.sources.draw_reload(is_faulty)? {
+        if let (Some(aggregator), Some(sources)) = (&self.aggregator, &mut self.sources)
+            && let Some(plan) = sources.draw_reload(is_faulty)?
+        {
             aggregator.reload(plan).await;
         }
         Ok(())
@@ -130,10 +129,11 @@ impl SimulatedHost {
 
     /// Damages files of targets and secrets now and then; without faults all are whole.
     pub(crate) fn change_files(&mut self, second: u64, is_faulty: bool) -> io::Result<()> {
-        if !is_faulty {
-            return self.sources.repair();
+        match &mut self.sources {
+            Some(sources) if is_faulty => sources.draw_faults(second),
+            Some(sources) => sources.repair(),
+            None => Ok(()),
         }
-        if self.faults.has_settings_faults { self.sources.draw_faults(second) } else { Ok(()) }
     }
 
     /// Draws the faults of a second: operations of the disk that fail, and the end of the process.
@@ -173,10 +173,9 @@ impl SimulatedHost {
         self.invariants.note_start();
         let around = &self.surroundings;
         around.disk.end_process();
-        let plan = if self.faults.has_settings_faults {
-            self.sources.draw_plan()
-        } else {
-            Ok(scrape_plan(around.network.node_count()))
+        let plan = match &mut self.sources {
+            Some(sources) => sources.draw_plan(),
+            None => Ok(scrape_plan(around.network.node_count())),
         };
         let started = plan.map_err(|error| error.to_string()).and_then(|plan| {
             SimulatedAggregator::start(around, &self.recording, plan, self.ahead_ms, peer)

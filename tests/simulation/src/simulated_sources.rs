@@ -1,25 +1,19 @@
 //! The settings of an aggregator's targets: each node has a group with a source, a format and a transport drawn from the
 //! seed. Files of targets and secrets are on the real disk, and are damaged now and then.
 
-use std::{
-    fmt::Write as _,
-    fs, io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
-
-use gaunt_schema::SanitizedText;
-use gaunt_scrape::{
-    AddressPolicy, DiscoverySource, DnsDiscovery, DnsRecordType, EndpointDefaults, HttpCredentials,
-    HttpDiscovery, ScrapePlan, ServerAccess, TargetGroup, UrlScheme, parse_url, tls::TlsOptions,
-};
-use tempfile::TempDir;
+use std::{fmt::Write as _, fs, io, path::PathBuf, time::Duration};
 
 use crate::{
+    seed_folder::SeedFolder,
     seeded_random::SeededRandom,
     simulated_aggregator::scrape_options,
     simulated_exporter::{DISCOVERY_PORT, discovery_host, fleet_certificates, secret_of},
     simulated_fleet::{NODES, PLAIN_PORT, SimulatedNode, TLS_PORT, UNCHECKED_TLS_PORT},
+};
+use gaunt_schema::SanitizedText;
+use gaunt_scrape::{
+    AddressPolicy, DiscoverySource, DnsDiscovery, DnsRecordType, EndpointDefaults, HttpCredentials,
+    HttpDiscovery, ScrapePlan, ServerAccess, TargetGroup, UrlScheme, parse_url, tls::TlsOptions,
 };
 
 /// Time between two requests to the discovery server.
@@ -27,12 +21,6 @@ const REFRESH: Duration = Duration::from_secs(5);
 
 /// The longest time until a damaged file is mended, in seconds.
 const DAMAGED_FOR: u64 = 20;
-
-/// The most folders of runs, also of those that were killed.
-const MAX_FOLDERS: u32 = 1_000;
-
-/// Files that change every second cost less in memory than on a disk.
-const MEMORY_FOLDER: &str = "/dev/shm";
 
 /// Files of one node's group.
 const FILES: [&str; 7] = ["list", "json", "yml", "token", "ca", "cert", "key"];
@@ -90,7 +78,7 @@ const HOSTILE_LABELS: [(&str, &str); 6] = [
 
 /// The settings and files of one machine.
 pub(crate) struct SimulatedSources {
-    folder: TempDir,
+    folder: SeedFolder,
     random: SeededRandom,
     /// Damaged files, and the second at which each is mended.
     damaged: Vec<(usize, &'static str, u64)>,
@@ -102,11 +90,11 @@ pub(crate) struct SimulatedSources {
 }
 
 impl SimulatedSources {
-    /// Writes all files.
-    pub(crate) fn new(random: SeededRandom) -> io::Result<Self> {
+    /// Writes all files of this seed.
+    pub(crate) fn new(seed: u64) -> io::Result<Self> {
         let sources = Self {
-            folder: create_folder()?,
-            random,
+            folder: SeedFolder::create(seed)?,
+            random: SeededRandom::new(seed ^ 0x0050_07ce),
             damaged: Vec::new(),
             is_partial: false,
             is_faulty: true,
@@ -303,29 +291,6 @@ impl SimulatedSources {
             frames: self.random.once_in(2),
         })
     }
-}
-
-/// A folder with the first name that no other run has: its name is in what is saved, so that another process without
-/// others beside it writes the same bytes.
-fn create_folder() -> io::Result<TempDir> {
-    (0..MAX_FOLDERS)
-        .map(|number| {
-            let name = format!("gaunt-targets-{number}");
-            let (mut builder, memory) = (tempfile::Builder::new(), Path::new(MEMORY_FOLDER));
-            let builder = builder.prefix(&name).rand_bytes(0);
-            let is_chosen = std::env::var_os("TMPDIR").is_some();
-            if memory.is_dir() && !is_chosen {
-                builder.tempdir_in(memory)
-            } else {
-                builder.tempdir()
-            }
-        })
-        .find(|folder| {
-            !folder.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists)
-        })
-        .unwrap_or_else(|| {
-            Err(io::Error::other("remove the folders gaunt-targets-* of temporary files"))
-        })
 }
 
 /// Whether this is the host of an address at which no exporter is, or the name that a wrong list gives it.
