@@ -27,11 +27,19 @@ pub enum DeliberateBug {
     CutOffAppends,
     /// An action of a peer is answered and not applied.
     IgnoresPeerActions,
+    /// A start reads the findings without their acknowledgements.
+    LosesAcknowledgements,
+    /// A file that is removed stays: the oldest segments of a recording, and requests that the store has.
+    KeepsRemovedFiles,
+    /// One request of ten to the store counts as accepted and is never sent.
+    SkipsStoreRequests,
+    /// Settings that are reloaded are not applied.
+    IgnoresReloads,
 }
 
 impl DeliberateBug {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::NoFileSync,
         Self::NoFolderSync,
         Self::ForgetsState,
@@ -44,5 +52,9 @@ impl DeliberateBug {
         Self::StaleAnswers,
         Self::CutOffAppends,
         Self::IgnoresPeerActions,
+        Self::LosesAcknowledgements,
+        Self::KeepsRemovedFiles,
+        Self::SkipsStoreRequests,
+        Self::IgnoresReloads,
     ];
 }

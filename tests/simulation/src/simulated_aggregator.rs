@@ -102,6 +102,15 @@ fn join_peer(
     saved.join_peer(snapshot, now).map(|(joined, _)| joined)
 }
 
+/// The state as it is saved, with an empty list of acknowledgements.
+fn without_acknowledgements(state: &PersistedState) -> Result<PersistedState, String> {
+    let mut saved = serde_json::to_value(state).map_err(|error| error.to_string())?;
+    let empty =
+        serde_json::to_value(PersistedState::default()).map_err(|error| error.to_string())?;
+    saved["acknowledgements"] = empty["acknowledgements"].clone();
+    serde_json::from_value(saved).map_err(|error| error.to_string())
+}
+
 impl SimulatedAggregator {
     /// Starts with what is on the disk, and what a peer knows. Its clock is ahead of the true time by `ahead_ms`, and monotonic from then on.
     pub(crate) fn start(
@@ -121,6 +130,10 @@ impl SimulatedAggregator {
         let state = match bug {
             Some(DeliberateBug::ForgetsState) => PersistedState::default(),
             _ => load_from_store(&mut store, anchor).map_err(|error| error.to_string())?,
+        };
+        let state = match bug {
+            Some(DeliberateBug::LosesAcknowledgements) => without_acknowledgements(&state)?,
+            _ => state,
         };
         let state = join_peer(state, peer, anchor)?;
         let random = SeededRandom::new(network.now().0 as u64 ^ ahead_ms as u64);
@@ -229,7 +242,9 @@ impl SimulatedAggregator {
 
     /// Applies other settings, as on SIGHUP.
     pub(crate) async fn reload(&self, plan: ScrapePlan) {
-        self.manager.reload_plan(plan).await;
+        if self.bug != Some(DeliberateBug::IgnoresReloads) {
+            self.manager.reload_plan(plan).await;
+        }
     }
 
     /// Saves the state; whether findings and counters are on the disk. While an operation hangs nothing is written.

@@ -374,7 +374,9 @@ impl Disk for SimulatedDisk {
         let mut state = self.state();
         state.begin_operation(path, &[])?;
         state.find_file(path)?;
-        state.content.names.remove(path);
+        if state.bug != Some(DeliberateBug::KeepsRemovedFiles) {
+            state.content.names.remove(path);
+        }
         Ok(())
     }
 

@@ -79,7 +79,7 @@ impl SimulatedHost {
             surroundings: AggregatorSurroundings {
                 disk: SimulatedDisk::with_bug(bug),
                 network: network.clone(),
-                store: SimulatedStore::new(SeededRandom::new(seed ^ 0x5704e)),
+                store: SimulatedStore::new(SeededRandom::new(seed ^ 0x5704e), bug),
                 bug,
             },
             faults,

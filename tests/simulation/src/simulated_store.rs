@@ -20,7 +20,9 @@ use tokio::{
     time::{interval, sleep},
 };
 
-use crate::{seeded_random::SeededRandom, simulated_disk::SimulatedDisk};
+use crate::{
+    deliberate_bug::DeliberateBug, seeded_random::SeededRandom, simulated_disk::SimulatedDisk,
+};
 
 /// Folder of the backlog.
 pub(crate) const FOLDER: &str = "store";
@@ -42,7 +44,10 @@ const MAX_FILES: usize = 64;
 
 /// The store; clones are the same.
 #[derive(Clone)]
-pub(crate) struct SimulatedStore(Arc<Mutex<StoreState>>);
+pub(crate) struct SimulatedStore {
+    state: Arc<Mutex<StoreState>>,
+    bug: Option<DeliberateBug>,
+}
 
 struct StoreState {
     /// The newest instant of each series, and all of the first one.
@@ -79,19 +84,20 @@ fn sample_value(series: u32, at: i64) -> f64 {
 }
 
 impl SimulatedStore {
-    pub(crate) fn new(random: SeededRandom) -> Self {
-        Self(Arc::new(Mutex::new(StoreState {
+    pub(crate) fn new(random: SeededRandom, bug: Option<DeliberateBug>) -> Self {
+        let state = StoreState {
             newest: BTreeMap::new(),
             instants: Vec::new(),
             random,
             has_faults: true,
             faults: 0,
             broken: Vec::new(),
-        })))
+        };
+        Self { state: Arc::new(Mutex::new(state)), bug }
     }
 
     fn state(&self) -> MutexGuard<'_, StoreState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends all faults.
@@ -189,6 +195,9 @@ impl StoreClient for SimulatedStore {
     }
 
     fn post_request(&mut self, body: Vec<u8>) -> Result<PendingOutcome, String> {
+        if self.bug == Some(DeliberateBug::SkipsStoreRequests) && body.len().is_multiple_of(10) {
+            return Ok(Box::pin(std::future::ready(WriteOutcome::Accepted)));
+        }
         Ok(Box::pin(self.clone().handle_request(body)))
     }
 }
