@@ -35,11 +35,15 @@ pub enum DeliberateBug {
     SkipsStoreRequests,
     /// Settings that are reloaded are not applied.
     IgnoresReloads,
+    /// Segments of a recording are not synchronised.
+    NoSegmentSync,
+    /// One append of fifty is lost as a whole.
+    LosesAppends,
 }
 
 impl DeliberateBug {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::NoFileSync,
         Self::NoFolderSync,
         Self::ForgetsState,
@@ -56,5 +60,7 @@ impl DeliberateBug {
         Self::KeepsRemovedFiles,
         Self::SkipsStoreRequests,
         Self::IgnoresReloads,
+        Self::NoSegmentSync,
+        Self::LosesAppends,
     ];
 }

@@ -329,6 +329,7 @@ impl Disk for SimulatedDisk {
         let result = state.begin_operation(path, bytes);
         let whole = match state.bug {
             Some(DeliberateBug::CutOffAppends) => bytes.len().min(BLOCK),
+            Some(DeliberateBug::LosesAppends) if state.operations.is_multiple_of(50) => 0,
             _ => bytes.len(),
         };
         let written = if result.is_ok() { whole } else { bytes.len() / 2 };
@@ -349,7 +350,12 @@ impl Disk for SimulatedDisk {
         let mut state = self.state();
         state.begin_operation(path, &[])?;
         let file = state.find_file(path)?;
-        if state.bug == Some(DeliberateBug::NoFileSync) {
+        let is_skipped = match state.bug {
+            Some(DeliberateBug::NoFileSync) => true,
+            Some(DeliberateBug::NoSegmentSync) => path.starts_with("recording"),
+            _ => false,
+        };
+        if is_skipped {
             return Ok(());
         }
         let file = &mut state.content.files[file];
