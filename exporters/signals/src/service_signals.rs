@@ -145,7 +145,7 @@ impl EndSignal {
     /// Waits until the program is to end.
     pub async fn wait(&mut self) {
         if self.0.wait_for(|has_arrived| *has_arrived).await.is_err() {
-            pending().await
+            pending::<()>().await;
         }
     }
 
@@ -159,7 +159,7 @@ impl ReloadSignal {
     /// Waits for a reload that was not waited for before.
     pub async fn wait(&mut self) {
         if self.0.changed().await.is_err() {
-            pending().await
+            pending::<()>().await;
         }
     }
 }
@@ -239,9 +239,11 @@ mod tests {
         let signals = held.receive(HangUpAction::Reload).unwrap();
         send_at("starting");
         let is_end = signal != Signal::HUP;
-        while is_end && moment == "starting" {
+        if is_end && moment == "starting" {
             // Its thread ends the process.
-            thread::park();
+            loop {
+                thread::park();
+            }
         }
         let (mut end, mut reload) = signals.take_over();
         send_at("running");
