@@ -8,6 +8,7 @@ use gaunt_worlds::{
     draw::{WorldCase, draw_world},
     world::World,
 };
+use memchr::memmem::Finder;
 
 use super::played_world::{Unchanged, WorldChange, run_world};
 
@@ -233,15 +234,15 @@ fn order_of_targets_decides_nothing() {
 }
 
 /// A change of each line of a page: writes what becomes of it.
-struct Lines(fn(&str, &mut String));
+struct Lines<F>(F);
 
-impl WorldChange for Lines {
+impl<F: Fn(&str, &mut String)> WorldChange for Lines<F> {
     fn change_page(&self, target: u32, _scrape: usize, page: String) -> Vec<(u32, String)> {
         let mut changed = String::with_capacity(page.len() * 2);
         // The iterator over lines is not optimised in tests, and pages are large.
         let mut rest = &*page;
         while let Some(end) = memchr::memchr(b'\n', rest.as_bytes()) {
-            self.0(&rest[..end], &mut changed);
+            (self.0)(&rest[..end], &mut changed);
             rest = &rest[end + 1..];
         }
         assert_eq!(rest, "", "a page ends with a line");
@@ -254,68 +255,79 @@ fn write_line(line: &str, page: &mut String) {
     page.push('\n');
 }
 
-/// Whether a text is in another: the search of the standard library is not optimised in tests.
-fn has_text(line: &str, text: &str) -> bool {
-    memchr::memmem::find(line.as_bytes(), text.as_bytes()).is_some()
+/// Searches lines for a text: prepared once, and the search of the standard library is not optimised in tests.
+struct TextSearch(Finder<'static>);
+
+impl TextSearch {
+    fn of(text: &'static str) -> Self {
+        Self(Finder::new(text))
+    }
+
+    fn finds_in(&self, line: &str) -> bool {
+        self.0.find(line.as_bytes()).is_some()
+    }
 }
 
 /// Adds an adapter that carries nothing, like the first one of each host but for its name.
-fn add_idle_adapter(line: &str, page: &mut String) {
-    write_line(line, page);
-    let device = "device=\"mlx5_0\"";
-    let is_port = has_text(line, "_infiniband_") || has_text(line, "gaunt_port_");
-    if line.starts_with('#') || !is_port || !has_text(line, device) {
-        return;
+fn add_idle_adapter() -> impl Fn(&str, &mut String) {
+    const DEVICE: &str = "device=\"mlx5_0\"";
+    let device = TextSearch::of(DEVICE);
+    let ports = ["_infiniband_", "gaunt_port_"].map(TextSearch::of);
+    move |line, page| {
+        write_line(line, page);
+        let is_port = ports.iter().any(|port| port.finds_in(line));
+        if line.starts_with('#') || !is_port || !device.finds_in(line) {
+            return;
+        }
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        let name = series.split('{').next().unwrap_or_default();
+        let value = if name.ends_with("_total") { "1000" } else { value };
+        let series = series.replace(DEVICE, "device=\"mlx5_77\"");
+        write_line(&format!("{series} {value}"), page);
     }
-    let (series, value) = line.rsplit_once(' ').unwrap();
-    let name = series.split('{').next().unwrap_or_default();
-    let value = if name.ends_with("_total") { "1000" } else { value };
-    let series = series.replace(device, "device=\"mlx5_77\"");
-    write_line(&format!("{series} {value}"), page);
 }
 
 #[test]
 fn idle_storage_adapter_decides_nothing() {
-    assert_same_verdicts(|_| Box::new(Lines(add_idle_adapter)));
+    assert_same_verdicts(|_| Box::new(Lines(add_idle_adapter())));
 }
 
 /// Doubles every count of bytes.
-fn double_bytes(line: &str, page: &mut String) {
-    let doubled = || {
-        let name = line.split(['{', ' ']).next().unwrap_or_default();
-        let (series, value) = line.rsplit_once(' ').filter(|_| name.ends_with("_total"))?;
-        Some(format!("{series} {}", value.parse::<f64>().ok()? * 2.0))
-    };
-    let name_end = memchr::memchr2(b'{', b' ', line.as_bytes()).unwrap_or(line.len());
-    let doubled = if has_text(&line[..name_end], "bytes") { doubled() } else { None };
-    write_line(doubled.as_deref().unwrap_or(line), page);
+fn double_bytes() -> impl Fn(&str, &mut String) {
+    let bytes = TextSearch::of("bytes");
+    move |line, page| {
+        let doubled = || {
+            let name = line.split(['{', ' ']).next().unwrap_or_default();
+            let (series, value) = line.rsplit_once(' ').filter(|_| name.ends_with("_total"))?;
+            Some(format!("{series} {}", value.parse::<f64>().ok()? * 2.0))
+        };
+        let name_end = memchr::memchr2(b'{', b' ', line.as_bytes()).unwrap_or(line.len());
+        let doubled = if bytes.finds_in(&line[..name_end]) { doubled() } else { None };
+        write_line(doubled.as_deref().unwrap_or(line), page);
+    }
 }
 
 #[test]
 fn twice_the_bytes_give_the_same_verdicts() {
-    assert_same_verdicts(|_| Box::new(Lines(double_bytes)));
+    assert_same_verdicts(|_| Box::new(Lines(double_bytes())));
 }
 
 #[test]
 fn fewer_metrics_give_no_new_verdicts() {
-    let without_temperature: fn(&str, &mut String) =
-        |line, page| drop_lines("_GPU_TEMP", line, page);
-    assert_no_new_verdicts(&WORLDS, |_| Box::new(Lines(without_temperature)));
+    assert_no_new_verdicts(&WORLDS, |_| Box::new(Lines(drop_lines("_GPU_TEMP"))));
     // With less than this slow storage is told as one host that starves its GPUs: nothing else shows what they wait for.
-    let drops: [fn(&str, &mut String); 3] = [
-        |line, page| drop_lines("_POWER_USAGE", line, page),
-        |line, page| drop_lines("_pressure_", line, page),
-        |line, page| drop_lines("_PROF_", line, page),
-    ];
-    for without in drops {
-        assert_no_new_verdicts(&WORLDS[..5], |_| Box::new(Lines(without)));
+    for text in ["_POWER_USAGE", "_pressure_", "_PROF_"] {
+        assert_no_new_verdicts(&WORLDS[..5], |_| Box::new(Lines(drop_lines(text))));
     }
 }
 
 /// Leaves out the lines with a text.
-fn drop_lines(text: &str, line: &str, page: &mut String) {
-    if !has_text(line, text) {
-        write_line(line, page);
+fn drop_lines(text: &'static str) -> impl Fn(&str, &mut String) {
+    let search = TextSearch::of(text);
+    move |line, page| {
+        if !search.finds_in(line) {
+            write_line(line, page);
+        }
     }
 }
 
