@@ -236,7 +236,7 @@ impl ScrapingSetup {
     /// Starts an engine and its feed, with a recorder in between if configured.
     pub(crate) async fn start_engine(self) -> anyhow::Result<(EngineHandle, EngineFeed)> {
         let engine = Engine::new(self.engine.clone());
-        self.feed_engine(engine).await
+        Box::pin(self.feed_engine(engine)).await
     }
 
     /// Starts the feed of this engine.

@@ -92,7 +92,7 @@ pub async fn run(
     let may_restore = scraping.series.is_none().then(|| scraping.engine.clone());
     let (store, engine) = pair.start_engine(loaded, scraping.engine.clone()).await;
     let past = past_sources(&scraping, serve_options.store.as_ref());
-    let (mut engine, feed) = scraping.feed_engine(engine).await?;
+    let (mut engine, feed) = Box::pin(scraping.feed_engine(engine)).await?;
     // From now on the end saves the state.
     let (mut end, mut hang_up) = signals.take_over();
     let mut persisting = None;
