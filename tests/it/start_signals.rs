@@ -94,7 +94,6 @@ impl ServiceProgram {
             (0..=count).map(|part| first_handled + (moments - first_handled) * part / count);
         let around = [1, first_handled - 1, first_handled, first_handled + 1];
         let chosen: BTreeSet<usize> = around.into_iter().chain(spread).collect();
-        println!("{}: {moments} moments, handled from {first_handled} on", self.name);
         for (moment, signal) in chosen.iter().flat_map(|at| signals.iter().map(move |it| (at, it)))
         {
             let what = format!("{} {}, {signal:?} at {moment}", self.name, self.arguments);
