@@ -104,6 +104,7 @@ mod serving_queue;
 mod shift_detector;
 mod silent_node;
 mod slow_gpu;
+mod slow_netdev;
 mod slow_node;
 mod slowdown_causes;
 mod source_unread;
@@ -172,7 +173,7 @@ const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 22] = [
     stuck_queues::detect_stuck_queues,
     fabric_congestion::detect_congestion,
     link_quality::detect_bad_links,
-    netdev_rates::detect_slow_netdevs,
+    slow_netdev::detect_slow_netdevs,
     port_down::detect_down_ports,
     target_down::detect_down_targets,
     source_unread::detect_unread_sources,
