@@ -30,7 +30,11 @@ impl SeedFolder {
 
     fn create_at(path: PathBuf) -> io::Result<Self> {
         loop {
-            fs::create_dir_all(&path)?;
+            match fs::create_dir_all(&path) {
+                // It was there, and another run has removed it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                created => created?,
+            }
             let Some(lock) = lock_folder(&path)? else { continue };
             // A run that was killed has left its files.
             for entry in fs::read_dir(&path)? {
