@@ -8,6 +8,7 @@ use gaunt_schema::UnixMs;
 use super::{
     gpu_tracker::GpuTracker,
     job_group::{JobGroup, JobGroups},
+    moving_average::CompactTimestamp,
 };
 
 /// The last ends of a job's processes that are remembered.
@@ -68,12 +69,12 @@ struct ProcessHistory {
     seen: UnixMs,
 }
 
-/// A GPU that is or was part of a job.
+/// A GPU that is or was part of a job: eight bytes.
 #[derive(Clone, Copy, Debug)]
 struct WatchedGpu {
     row: u32,
     /// When it last was.
-    seen: UnixMs,
+    seen: CompactTimestamp,
 }
 
 /// How often a job restarted lately.
@@ -176,19 +177,20 @@ impl ProcessHistory {
     fn watch_gpus(&mut self, groups: &JobGroups, own: usize, now: UnixMs) {
         let group = &groups.all_groups()[own];
         let longest = WATCHED_SECONDS.max(group.interval.seconds() * WATCHED_INTERVALS);
+        let stamp = CompactTimestamp::of(now);
         self.watched.retain_mut(|gpu| match groups.group_index(gpu.row) {
             Some(at) if at == own => {
-                gpu.seen = now;
+                gpu.seen = stamp;
                 true
             }
             Some(other) if groups.all_groups()[other].job.is_some() => false,
-            _ => seconds_between(gpu.seen, now) <= longest,
+            _ => stamp.seconds_since(gpu.seen) <= longest,
         });
         if self.watched.len() < MOST_WATCHED.min(group.gpus.len()) {
             let known: BTreeSet<u32> = self.watched.iter().map(|gpu| gpu.row).collect();
             let new = group.gpus.iter().filter(|row| !known.contains(*row));
             let new = new.take(MOST_WATCHED - known.len());
-            self.watched.extend(new.map(|row| WatchedGpu { row: *row, seen: now }));
+            self.watched.extend(new.map(|row| WatchedGpu { row: *row, seen: stamp }));
         }
     }
 
