@@ -227,6 +227,16 @@ pub(super) fn format_percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
+/// Formats a line rate: `400 Gb/s`, `2.5 Gb/s`, `100 Mb/s`.
+pub(super) fn format_line_rate(bytes_per_second: f64) -> String {
+    let gigabits = bytes_per_second * 8.0 / 1e9;
+    match gigabits {
+        ..1.0 => format!("{:.0} Mb/s", gigabits * 1e3),
+        ..10.0 => format!("{} Gb/s", (gigabits * 10.0).round() / 10.0),
+        _ => format!("{gigabits:.0} Gb/s"),
+    }
+}
+
 /// The most nodes that a sentence names.
 const MOST_NAMED: usize = 4;
 
@@ -255,6 +265,15 @@ pub(super) fn format_count(number: usize, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn line_rates_of_old_and_new_links_are_told_apart() {
+        for (gigabits, text) in
+            [(0.1, "100 Mb/s"), (1.0, "1 Gb/s"), (2.5, "2.5 Gb/s"), (400.0, "400 Gb/s")]
+        {
+            assert_eq!(format_line_rate(gigabits * 1e9 / 8.0), text);
+        }
+    }
 
     #[test]
     fn count_has_a_singular_or_plural_noun() {

@@ -210,7 +210,7 @@ fn format_value(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Ratio => super::pending_finding::format_percent(value),
         Unit::Hertz => format!("{:.0} MHz", value / 1e6),
-        Unit::BytesPerSecond => format!("{:.0} Gb/s", value * 8.0 / 1e9),
+        Unit::BytesPerSecond => super::pending_finding::format_line_rate(value),
         Unit::Seconds => format!("{value:.0} s"),
         _ if value.fract().abs() < 1e-9 => format!("{value:.0}"),
         _ => format!("{value:.2}"),

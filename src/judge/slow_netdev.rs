@@ -7,8 +7,10 @@ use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{DeviceClass, Entity, Finding, FindingKind, SanitizedText, catalogue::host};
 
 use super::{
-    EvidenceRow, JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
-    pending_finding::PendingFinding,
+    EvidenceRow, JudgeState,
+    finding_lifecycle::DetectorOutcome,
+    job_group::JobGroup,
+    pending_finding::{PendingFinding, format_line_rate},
 };
 
 /// A network device that is slower than it was.
@@ -27,10 +29,10 @@ pub(super) fn detect_slow_netdevs(
     for id in &judge.netdevs.fallen {
         let Some(node) = cluster.node_by_id(*id) else { continue };
         // A bond and a bridge are slower with the device below them: one of them stands for all.
-        let mut fallen: Vec<FallenRate<'_>> = fallen_rates(judge, cluster, node).collect();
-        fallen.sort_by_key(|device| device.device);
-        let told = |device: &&FallenRate<'_>| judge.tracker.open_one(&device.id_on(node)).is_some();
-        let device = fallen.iter().find(told).or_else(|| fallen.first());
+        let is_told =
+            |device: &FallenRate<'_>| judge.tracker.open_one(&device.id_on(node)).is_some();
+        let device = fallen_rates(judge, cluster, node)
+            .min_by_key(|device| (!is_told(device), device.device));
         outcome
             .suspicions
             .extend(device.map(|device| device.to_finding(judge, cluster, *id, node)));
@@ -80,11 +82,10 @@ impl FallenRate<'_> {
         let slowed: Option<(&JobGroup, f64)> =
             judge.job_groups.most_slowed_on(gpus, judge.limits.slowed_ratio);
         let group = slowed.map(|(group, _)| group);
-        let gbit = |bytes: f64| bytes * 8.0 / 1e9;
         let summary = format!(
-            "{entity} runs at {:.0} of {:.0} Gb/s: it was faster before.",
-            gbit(self.now),
-            gbit(self.best),
+            "{entity} runs at {}; it ran at {} before.",
+            format_line_rate(self.now),
+            format_line_rate(self.best),
         );
         let next = "Check the cable and the transceivers at both ends, the rate that the switch port is set to, and the members of a bond.";
         PendingFinding::of(FindingKind::PortRateLow, entity, 1 + usize::from(group.is_some()), true)

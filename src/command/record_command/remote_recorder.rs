@@ -24,8 +24,8 @@ const DRAIN: Duration = Duration::from_millis(5);
 /// Time limit for the aggregator's state, a little less than the segment waits.
 const PREAMBLE_WITHIN: Duration = Duration::from_secs(9);
 
-/// Records until a signal or the end of a time, and reconnects whenever the aggregator disconnects. An aggregator that is unreachable at first
-/// is an error.
+/// Records until a signal or the end of a time, and reconnects whenever the aggregator disconnects. An aggregator that is
+/// unreachable at first is an error.
 pub(super) async fn run(
     aggregator: &AggregatorClient,
     options: RecordOptions,

@@ -239,7 +239,7 @@ fn network_device_with_traffic_that_is_slower_than_before_is_found_also_after_a_
     fixture.run(10, slow);
     assert_eq!(fixture.open_ids(), [id], "once, for all devices of one cable");
     let found = fixture.judge.open_findings()[0];
-    assert_eq!(found.summary, "gpu000 · bond0 runs at 1 of 50 Gb/s: it was faster before.");
+    assert_eq!(found.summary, "gpu000 · bond0 runs at 1 Gb/s; it ran at 50 Gb/s before.");
     fixture.run(60, unused);
     assert_eq!(fixture.open_ids(), [id], "its job stands still");
     fixture.restart_judge(20).run(60, slow);
