@@ -50,7 +50,7 @@ pub use kept_past::KeptPast;
 use kept_past::Unclaimed;
 pub use late_share::LateShare;
 use node_rivals::RememberedAddresses;
-pub use port_netdevs::{NetdevName, PortName, is_named_by_address, join_netdevs};
+pub use port_netdevs::{NetdevName, PortName, is_adapter, is_named_by_address, join_netdevs};
 pub use refused_devices::RefusedDevices;
 pub use renewal_interval::RenewalInterval;
 pub use source_priority::MetricSource;

@@ -31,7 +31,7 @@ const SAME_RATE: f64 = 0.01;
 /// devices.
 pub fn join_netdevs(ports: &[PortName<'_>], netdevs: &[NetdevName<'_>]) -> Vec<Option<usize>> {
     let physical: Vec<usize> =
-        (0..netdevs.len()).filter(|at| is_physical(netdevs[*at].name)).collect();
+        (0..netdevs.len()).filter(|at| is_adapter(netdevs[*at].name)).collect();
     let by_name = |port: &PortName<'_>| {
         if let Some(stated) = port.stated.filter(|stated| !stated.is_empty()) {
             return netdevs.iter().position(|netdev| netdev.name == stated);
@@ -130,8 +130,8 @@ fn address_of_guid(guid: &str) -> String {
     format!("{}{second:x}{}{}", &guid[..1], &guid[2..6], &guid[10..])
 }
 
-/// Whether the name is that of an adapter, and not of a bridge, a VLAN or a container's end.
-fn is_physical(name: &str) -> bool {
+/// Whether the name is that of an adapter, and not of a bridge, a VLAN or the end of a container's link.
+pub fn is_adapter(name: &str) -> bool {
     let has_kind = ["en", "eth", "ib"].iter().any(|kind| name.starts_with(kind));
     has_kind && !name.contains(['.', '@', ':'])
 }

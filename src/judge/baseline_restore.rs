@@ -113,6 +113,9 @@ impl NodeBaselines {
         for (name, best) in judge.netdevs.fallen_from(cluster, id, node) {
             self.netdevs.insert(name.clone(), best);
         }
+        for (name, last) in judge.netdevs.snapshot_links(cluster, node) {
+            self.netdev_links.insert(name.clone(), last);
+        }
         if judge.health_read_at.contains_key(&id) {
             let errors = self.errors.get_or_insert_default();
             judge.health.snapshot_errors(cluster, node, errors);
@@ -149,6 +152,9 @@ impl NodeBaselines {
             let Some(key) = device_key(cluster, DeviceClass::Netdev, *row) else { continue };
             if let Some(best) = self.netdevs.remove(key) {
                 judge.netdevs.restore_best_rate(&node.name, (*row, key), best);
+            }
+            if let Some(last) = self.netdev_links.remove(key) {
+                judge.netdevs.restore_link(&node.name, (*row, key), last, cluster.now());
             }
         }
         for row in node.device_rows(DeviceClass::Port) {

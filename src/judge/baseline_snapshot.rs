@@ -60,6 +60,9 @@ pub(super) struct NodeBaselines {
     /// The former line rates of network devices that are slower now.
     #[serde(skip_serializing_if = "NameMap::is_empty")]
     pub(super) netdevs: NameMap<f32>,
+    /// Network devices that stand for a port and had a carrier, with their values of that time.
+    #[serde(skip_serializing_if = "NameMap::is_empty")]
+    pub(super) netdev_links: NameMap<LastActive>,
     /// Earlier error counts and broken GPUs; none if they were never read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) errors: Option<NodeErrorSnapshot>,
@@ -128,6 +131,7 @@ impl NodeBaselines {
             && self.drifts.is_empty()
             && self.nvlinks.is_empty()
             && self.netdevs.is_empty()
+            && self.netdev_links.is_empty()
             && self.shifts.is_empty()
             && self.pressure.is_none()
             && self.errors.as_ref().is_none_or(NodeErrorSnapshot::is_empty)

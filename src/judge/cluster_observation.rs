@@ -63,9 +63,9 @@ impl JudgeState {
         }
         self.health.mark_consequences(cluster);
         self.mark_hung_jobs(cluster);
-        self.ports.observe_ports(cluster, &self.limits);
+        self.ports.observe_ports(cluster, &self.links, &self.limits);
         self.links.observe_ports(cluster, &self.frozen, &self.limits);
-        self.netdevs.observe_netdevs(cluster);
+        self.netdevs.observe_netdevs(cluster, &self.links, &self.frozen, &self.limits);
         self.switches.observe_switch_ports(cluster, &self.limits);
         self.nvlinks.observe_nvlinks(cluster, &self.frozen, &self.limits);
         self.job_groups.rebuild_groups(cluster, &self.gpus, &self.hosts, &self.limits);

@@ -74,7 +74,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::PortDown,
-        "A port that was active is down: its link-down counter rose, or two samples show it. A port that was down before the first sample should be active if its sibling ports are, or the same port of most other nodes is; one whose link is up and that waits for the subnet manager should be, whatever its siblings do. A port that is active at every sample flaps if that counter, or the one of link error recoveries, rises twice in a while. Where no port of a rail below a leaf is active, the leaf is blamed, until half of them are; where no source names the leaf, that of at least three nodes whose ports of one rail went down within a minute.",
+        "A port that was active is down: its link-down counter rose, or two samples show it. A port that was down before the first sample should be active if its sibling ports are, or the same port of most other nodes is; one whose link is up and that waits for the subnet manager should be, whatever its siblings do. A port that is active at every sample flaps if that counter, the one of link error recoveries or its network device's carrier changes rise twice in a while. A network device that belongs to no RDMA port and carried traffic is judged by its carrier alone. Where no port of a rail below a leaf is active, the leaf is blamed, until half of them are; where no source names the leaf, that of at least three nodes whose ports of one rail went down within a minute.",
         &["port_samples", "port_never_active_seconds", "sharing_members", "flap_window_seconds"],
     ),
     (
@@ -84,7 +84,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::LinkErrors,
-        "A port keeps counting symbol errors or receive errors.",
+        "A port keeps counting symbol errors or receive errors, or its network device does; or one that belongs to no RDMA port and carries traffic.",
         &["errors_per_second", "link_errors_seconds"],
     ),
     (

@@ -11,7 +11,7 @@ use gaunt_schema::{
 
 use super::{
     gpu_errors::MEMORY_ERRORS,
-    port_counters::{LINK_ERRORS, RETRANSMITS},
+    port_counters::{LINK_ERRORS, NETDEV_ERRORS, RETRANSMITS},
 };
 
 #[cfg(test)]
@@ -160,14 +160,16 @@ evidence_rows! {
     InactivePorts: "inactive ports of the node", Count, own(&[port::STATE]);
     LinkDowned: "link-down events", Count, own(&[port::LINK_DOWNED]).fact();
     LinkRecoveries: "link error recoveries", Count, own(&[port::LINK_ERROR_RECOVERY]).fact();
+    Carrier: "carrier", Count, own(&[host::NETDEV_CARRIER]).below();
+    CarrierChanges: "carrier changes", Count, own(&[host::NETDEV_CARRIER_CHANGES]).fact();
     LineRate: "line rate", BytesPerSecond, own(&[port::RATE]).below();
     NetdevRate: "line rate of the network device", BytesPerSecond, own(&[host::NETDEV_SPEED]).below();
     FormerLineRate: "line rate while active", BytesPerSecond, own(&[port::RATE]);
     PeerLineRate: "line rate of this port on most other nodes", BytesPerSecond, other(&[port::RATE]);
     LinkWidth: "link width", Count, own(&[port::LANES]);
     LinkErrors: "link errors per second", Count,
-        own(&LINK_ERRORS).series_limit("errors_per_second");
-    LinkErrorCount: "link errors, recent minutes", Count, own(&LINK_ERRORS);
+        own(ERRORS).series_limit("errors_per_second");
+    LinkErrorCount: "link errors, recent minutes", Count, own(ERRORS);
     SwitchLinkErrors: "link errors per second (switch)", Count,
         other(SWITCH_ERRORS).series_limit("errors_per_second");
     CorrectedBits: "FEC-corrected bits / baseline", Count,
@@ -340,6 +342,12 @@ const NODE_TRAFFIC: &[MetricId] = &[
     host::NETDEV_TRANSMIT_BYTES,
     host::NETDEV_SPEED,
 ];
+/// Errors of a link, as its port counts them, and as its network device does.
+const ERRORS: &[MetricId] = {
+    let [symbols, received, integrity, checksums] = LINK_ERRORS;
+    let [packets, wrong, uncorrected] = NETDEV_ERRORS;
+    &[symbols, received, integrity, checksums, packets, wrong, uncorrected]
+};
 const SWITCH_ERRORS: &[MetricId] = &[switch_port::SYMBOL_ERRORS, switch_port::RECEIVE_ERRORS];
 const WAITING: &[MetricId] =
     &[port::TRANSMIT_WAIT, ethernet::RECEIVE_PAUSED_3, ethernet::RECEIVE_GLOBAL_PAUSED];

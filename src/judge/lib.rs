@@ -74,6 +74,8 @@ mod loss_causes;
 mod lost_workers;
 mod moving_average;
 mod name_map;
+mod netdev_faults;
+mod netdev_link;
 mod netdev_rates;
 mod network_share;
 mod node_link_rates;
@@ -158,7 +160,7 @@ pub struct Judge {
 }
 
 /// All detectors; those that look for what no other finding explains come last.
-const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 22] = [
+const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 23] = [
     gpu_failed::detect_failed_gpus,
     slow_gpu::detect_slow_gpus,
     pcie_degraded::detect_degraded_pcie,
@@ -175,6 +177,7 @@ const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 22] = [
     link_quality::detect_bad_links,
     slow_netdev::detect_slow_netdevs,
     port_down::detect_down_ports,
+    netdev_faults::detect_faulty_netdevs,
     target_down::detect_down_targets,
     source_unread::detect_unread_sources,
     aggregator_late::detect_late_aggregator,

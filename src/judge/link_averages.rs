@@ -1,6 +1,9 @@
 //! Averages of every port's counters: traffic, errors, retransmissions, ECN, CNPs and PFC pause time.
 
-use std::{cell::OnceCell, collections::HashMap};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeSet, HashMap},
+};
 
 use gaunt_schema::{
     DeviceClass, MetricId, SanitizedText, UnixMs,
@@ -13,7 +16,7 @@ use super::{
     compact_value::{CompactRow, CompactValue, NodeTag},
     frozen_baselines::FrozenBaselines,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
-    port_counters::{LINK_ERRORS, RETRANSMITS},
+    port_counters::{LINK_ERRORS, RETRANSMITS, netdev_errors},
     rare_events::{PeerEvents, RareEvents},
 };
 use gaunt_cluster::{Cluster, NetdevName, Node, PortName, join_netdevs};
@@ -63,7 +66,7 @@ pub(super) struct LinkAverages {
     last_sampled: CompactTimestamp,
     /// Traffic of the busier direction, as a share of the line rate.
     pub(super) utilization: MovingAverage,
-    /// Symbol errors and receive errors.
+    /// Symbol errors and receive errors, of the port or of its network device.
     pub(super) errors: MovingAverage,
     /// The same as counts, compared with those of the other ports.
     pub(super) error_events: RareEvents,
@@ -183,6 +186,12 @@ impl LinkTable {
         }
     }
 
+    /// Returns the rows of a node's network devices that belong to RDMA ports.
+    pub(super) fn netdev_rows_of(&self, node: &Node) -> BTreeSet<u32> {
+        let ports = node.device_rows(DeviceClass::Port).iter();
+        ports.filter_map(|row| self.of(*row)?.netdev_row()).collect()
+    }
+
     /// Returns the averages of the port at this row.
     pub(super) fn of(&self, row: u32) -> Option<&LinkAverages> {
         self.links.get(row as usize)?.as_ref()
@@ -232,7 +241,13 @@ impl LinkAverages {
         let sent = rate(port::TRANSMIT_BYTES);
         let busier = sent.zip(rate(port::RECEIVE_BYTES)).map(|(sent, received)| sent.max(received));
         self.utilization.add_sample(busier.zip(line).map(|(bytes, line)| bytes / line), tick);
-        let errors = sum_known(LINK_ERRORS.into_iter().filter_map(rate));
+        let seek = !self.sought.is_set() || tick.sampled_at().seconds_since(self.sought) >= SEEK_S;
+        if seek {
+            self.sought = tick.sampled_at();
+            // A link that is down has no rate, and stays with the network device that it had.
+            self.netdev = netdevs.netdev_of_port(row).or(self.netdev.known()).into();
+        }
+        let errors = self.errors_per_second(cluster, row);
         self.errors.add_sample(errors, tick);
         self.error_events.add_rate(errors, tick.sampled_at(), !frozen);
         self.retransmitted.add_sample(sum_known(RETRANSMITS.into_iter().filter_map(rate)), tick);
@@ -254,12 +269,6 @@ impl LinkAverages {
             tick,
         );
         self.out_of_buffer.add_sample(rate(port::OUT_OF_BUFFER), tick);
-        let seek = !self.sought.is_set() || tick.sampled_at().seconds_since(self.sought) >= SEEK_S;
-        if seek {
-            self.sought = tick.sampled_at();
-            // A link that is down has no rate, and stays with the network device that it had.
-            self.netdev = netdevs.netdev_of_port(row).or(self.netdev.known()).into();
-        }
         if let Some(netdev) = self.netdev.known() {
             let most = |of: [MetricId; 9]| {
                 of.into_iter()
@@ -303,6 +312,13 @@ impl LinkAverages {
         let baselines =
             [self.usual_corrected, self.usual_notified, self.usual_waited, self.usual_marked];
         (baselines.to_vec(), self.best_rate())
+    }
+
+    /// Returns the errors per second that its port counts, or its network device if that counts more.
+    fn errors_per_second(&self, cluster: &Cluster, row: u32) -> Option<f64> {
+        let rates = LINK_ERRORS.iter().filter_map(|metric| cluster.current_rate(*metric, row));
+        let of_netdev = self.netdev_row().and_then(|netdev| netdev_errors(cluster, netdev));
+        sum_known(rates).into_iter().chain(of_netdev).reduce(f64::max)
     }
 
     /// Returns the row of its network device, if it has one.

@@ -1,16 +1,26 @@
-//! Line rates of network devices: the present one of each, and the highest one that was seen.
+//! Network devices: the present line rate of each and the highest one that was seen, and the links of those that stand for a
+//! port.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use gaunt_cluster::{Cluster, Node, NodeId};
+use gaunt_cluster::{Cluster, DeviceEntry, Node, NodeId, is_adapter};
 use gaunt_schema::{DeviceClass, SanitizedText, UnixMs, catalogue::host};
 
-use super::compact_value::{CompactValue, NodeTag};
+use super::{
+    Thresholds,
+    compact_value::{CompactValue, NodeTag},
+    frozen_baselines::FrozenBaselines,
+    link_averages::LinkTable,
+    netdev_link::NetdevLink,
+    port_trackers::{LastActive, PortTracker},
+};
 
 /// The highest line rate of each network device, by row, and those that are below it.
 #[derive(Debug, Default)]
 pub(super) struct NetdevRates {
     devices: Vec<Option<NetdevRate>>,
+    /// The links of cards without an RDMA port that have carried traffic, by row.
+    pub(super) links: BTreeMap<u32, NetdevLink>,
     /// The nodes with such devices.
     pub(super) fallen: BTreeSet<NodeId>,
     /// The timestamp of each node's page that was read last.
@@ -30,14 +40,29 @@ pub(super) struct NetdevRate {
 
 impl NetdevRates {
     /// Ingests the newest sample of every network device.
-    pub(super) fn observe_netdevs(&mut self, cluster: &Cluster) {
+    pub(super) fn observe_netdevs(
+        &mut self,
+        cluster: &Cluster,
+        ports: &LinkTable,
+        frozen: &FrozenBaselines,
+        limits: &Thresholds,
+    ) {
+        let nodes = self.read_at.len();
         self.read_at.retain(|id, _| cluster.node_by_id(*id).is_some());
-        self.fallen.retain(|id| cluster.node_by_id(*id).is_some());
+        if self.read_at.len() < nodes {
+            self.fallen.retain(|id| cluster.node_by_id(*id).is_some());
+            self.links.retain(|row, link| {
+                let entry = cluster.device_at(DeviceClass::Netdev, *row);
+                let node = entry.and_then(|entry| cluster.node_by_id(entry.node));
+                node.is_some_and(|node| link.carrier.node == NodeTag::of(&node.name))
+            });
+        }
         self.devices.resize(cluster.row_count(DeviceClass::Netdev), None);
         for (id, node) in cluster.sorted_nodes() {
             let Some(at) = node.last_fed(DeviceClass::Netdev) else { continue };
             if self.read_at.insert(id, at) != Some(at) {
-                self.observe_node(cluster, id, node);
+                self.observe_rates(cluster, id, node);
+                self.observe_links(cluster, ports, node, (at, frozen.has_node(id)), limits);
             }
         }
     }
@@ -74,7 +99,60 @@ impl NetdevRates {
         }
     }
 
-    fn observe_node(&mut self, cluster: &Cluster, id: NodeId, node: &Node) {
+    /// Ingests the links of a node that stand for a port. The kernel counts no traffic of an RDMA port.
+    fn observe_links(
+        &mut self,
+        cluster: &Cluster,
+        ports: &LinkTable,
+        node: &Node,
+        (at, frozen): (UnixMs, bool),
+        limits: &Thresholds,
+    ) {
+        let of_ports = ports.netdev_rows_of(node);
+        for row in node.device_rows(DeviceClass::Netdev) {
+            let Some(entry) = cluster.device_at(DeviceClass::Netdev, *row) else { continue };
+            let Some(name) = entry.device.key.first() else { continue };
+            let known = self.links.get(row).is_some_and(|link| link.is_of(&node.name, name));
+            if of_ports.contains(row) || !(known || is_used_card(cluster, entry, *row, limits)) {
+                self.links.remove(row);
+                continue;
+            }
+            if !known {
+                let carrier = PortTracker::new(NodeTag::of(&node.name), at);
+                self.links.insert(*row, NetdevLink::new(name, carrier));
+            }
+            if let Some(link) = self.links.get_mut(row) {
+                link.add_sample(cluster, *row, (at, frozen), limits);
+            }
+        }
+    }
+
+    /// Returns the last values of each link with a carrier, by name.
+    pub(super) fn snapshot_links<'a>(
+        &self,
+        cluster: &'a Cluster,
+        node: &'a Node,
+    ) -> impl Iterator<Item = (&'a SanitizedText, LastActive)> {
+        node.device_rows(DeviceClass::Netdev).iter().filter_map(|row| {
+            let name = cluster.device_at(DeviceClass::Netdev, *row)?.device.key.first()?;
+            let link = self.links.get(row).filter(|link| link.is_of(&node.name, name))?;
+            Some((name, link.carrier.last_active(cluster.now())?))
+        })
+    }
+
+    /// Restores the link of a network device of this node.
+    pub(super) fn restore_link(
+        &mut self,
+        node: &SanitizedText,
+        (row, name): (u32, &SanitizedText),
+        last: LastActive,
+        now: UnixMs,
+    ) {
+        let carrier = PortTracker::restored(NodeTag::of(node), last, now);
+        self.links.entry(row).or_insert_with(|| NetdevLink::new(name, carrier));
+    }
+
+    fn observe_rates(&mut self, cluster: &Cluster, id: NodeId, node: &Node) {
         let mut has_fallen = false;
         for row in node.device_rows(DeviceClass::Netdev) {
             let entry = cluster.device_at(DeviceClass::Netdev, *row);
@@ -105,6 +183,24 @@ impl NetdevRates {
     ) -> Option<&NetdevRate> {
         self.devices.get(row as usize)?.as_ref().filter(|own| own.is_of(node, name))
     }
+}
+
+/// Whether it is a card, and not a bridge or the end of a container's link, and carries traffic.
+fn is_used_card(cluster: &Cluster, entry: &DeviceEntry, row: u32, limits: &Thresholds) -> bool {
+    let has_address = entry
+        .info_label(host::NETDEV_INFO, "pci_bus_id")
+        .is_some_and(|address| !address.as_str().is_empty());
+    let name = entry.device.key.first().map_or("", SanitizedText::as_str);
+    let line = cluster.current_value(host::NETDEV_SPEED, row).filter(|line| *line > 0.0);
+    // The card of a virtual machine tells no line rate.
+    let least = line.map_or(limits.least_bytes_per_second, |line| line * limits.carries_ratio);
+    carried_bytes(cluster, row) >= least && (has_address || is_adapter(name))
+}
+
+/// Returns the bytes per second that a network device sends and receives.
+pub(super) fn carried_bytes(cluster: &Cluster, row: u32) -> f64 {
+    let traffic = [host::NETDEV_RECEIVE_BYTES, host::NETDEV_TRANSMIT_BYTES];
+    traffic.iter().filter_map(|bytes| cluster.current_rate(*bytes, row)).sum()
 }
 
 impl NetdevRate {

@@ -3,8 +3,9 @@
 use std::{cell::OnceCell, collections::BTreeSet, fmt::Write};
 
 use gaunt_schema::{
-    DeviceClass, Entity, EvidenceItem, Finding, FindingKind, GpuState, SanitizedText, Severity,
-    UnixMs, catalogue::port,
+    Device, DeviceClass, Entity, EvidenceItem, Finding, FindingKind, GpuState, SanitizedText,
+    Severity, UnixMs,
+    catalogue::{host, port},
 };
 
 use super::{
@@ -12,8 +13,9 @@ use super::{
     compact_value::NodeTag,
     finding_lifecycle::DetectorOutcome,
     leaf_down::{FoundDown, add_ports_or_leaves},
+    link_averages::LinkAverages,
     pending_finding::{MAX_VICTIMS, format_count, format_time_of_day},
-    port_trackers::{ACTIVE, LINK_UP, PortTracker, is_port_active},
+    port_trackers::{ACTIVE, LINK_UP, LinkStop, PortTracker, is_port_active},
 };
 use gaunt_cluster::{Cluster, DeviceEntry, Node, PortTopology};
 
@@ -88,30 +90,49 @@ fn flapping_finding(
     let key = |at: usize| entry.device.key.get(at).unwrap_or(&empty);
     let entity = Entity::new_port(&node.name, key(0), key(1));
     let value = |metric| cluster.current_value(metric, row);
-    let (evidence, stopped, how) = if port.has_recovered {
-        let recoveries = value(port::LINK_ERROR_RECOVERY);
-        let evidence = EvidenceRow::LinkRecoveries.to_evidence(recoveries, None);
-        (evidence, "stopped", "to recover from errors")
-    } else {
-        let evidence = EvidenceRow::LinkDowned.to_evidence(value(port::LINK_DOWNED), None);
-        (evidence, "went down", "and came up again")
+    let (counter, count) = match port.stop {
+        LinkStop::Down => (EvidenceRow::LinkDowned, value(port::LINK_DOWNED)),
+        LinkStop::Recovery => (EvidenceRow::LinkRecoveries, value(port::LINK_ERROR_RECOVERY)),
+        LinkStop::Carrier => (
+            EvidenceRow::CarrierChanges,
+            judge
+                .links
+                .of(row)
+                .and_then(LinkAverages::netdev_row)
+                .and_then(|netdev| cluster.current_value(host::NETDEV_CARRIER_CHANGES, netdev)),
+        ),
     };
-    let evidence = evidence.with_note("rose twice between samples that show the port active");
-    let device = &entry.device;
     Finding {
         id: port_finding_id(node, entry),
         since: earlier,
         confidence: judge.limits.sure_of_fact_ratio,
-        summary: format!(
-            "{device} on {} is flapping: its link {stopped} at {} and {}, {how}.",
-            node.name,
-            format_time_of_day(earlier),
-            format_time_of_day(last),
-        ),
+        summary: describe_flapping(&entry.device, node, port.stop, [last, earlier]),
         next: cable_advice(cluster, row, entry),
-        evidence: vec![evidence],
+        evidence: vec![counter.to_evidence(count, None).with_note(TWICE_NOTE)],
         ..Finding::new(FindingKind::PortDown, Severity::Warning, entity)
     }
+}
+
+/// The note of a counter that shows a flapping link.
+pub(super) const TWICE_NOTE: &str = "rose twice between samples that show the link up";
+
+/// Says when the link of a device stopped, and how.
+pub(super) fn describe_flapping(
+    device: &Device,
+    node: &Node,
+    stop: LinkStop,
+    [last, earlier]: [UnixMs; 2],
+) -> String {
+    let (stopped, how) = match stop {
+        LinkStop::Down | LinkStop::Carrier => ("went down", "and came up again"),
+        LinkStop::Recovery => ("stopped", "to recover from errors"),
+    };
+    format!(
+        "{device} on {} is flapping: its link {stopped} at {} and {}, {how}.",
+        node.name,
+        format_time_of_day(earlier),
+        format_time_of_day(last),
+    )
 }
 
 /// The next step for a cable, with both of its ends.

@@ -1,12 +1,16 @@
 //! Port trackers: whether each port is active, was active before, and since when it is down.
 
 use gaunt_cluster::Cluster;
-use gaunt_schema::{DeviceClass, SanitizedText, UnixMs, catalogue::port};
+use gaunt_schema::{
+    DeviceClass, SanitizedText, UnixMs,
+    catalogue::{host, port},
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
     Thresholds,
     compact_value::{CompactValue, NodeTag},
+    link_averages::{LinkAverages, LinkTable},
     moving_average::CompactTimestamp,
 };
 
@@ -43,8 +47,35 @@ pub(super) struct PortTracker {
     /// When its link last stopped between two samples that show it active, and when before that: it went down and came up
     /// again, or recovered from errors while its state stayed active.
     fell_at: [CompactTimestamp; 2],
-    /// Whether it recovered from errors the last time, and did not go down.
-    pub(super) has_recovered: bool,
+    /// What told of the last time.
+    pub(super) stop: LinkStop,
+}
+
+/// What tells that a link stopped between two samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum LinkStop {
+    /// The port counts that it went down.
+    #[default]
+    Down,
+    /// The port counts that it recovered from errors, and did not go down.
+    Recovery,
+    /// Its network device counts that the carrier went or came.
+    Carrier,
+}
+
+/// One sample of a port, or of a network device that stands for a port.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PortSample {
+    pub(super) at: UnixMs,
+    pub(super) is_active: bool,
+    /// How often it went down, as it counts itself.
+    pub(super) downed: Option<f64>,
+    /// How often it recovered from errors.
+    pub(super) recovered: Option<f64>,
+    /// Whether its network device counts a change of the carrier since the sample before.
+    pub(super) has_carrier_changed: bool,
+    /// The line rate.
+    pub(super) rate: Option<f64>,
 }
 
 /// The last values of an active port, as saved over a restart.
@@ -63,7 +94,8 @@ pub(super) struct LastActive {
 }
 
 impl PortTracker {
-    fn new(node: NodeTag, at: UnixMs) -> Self {
+    /// Creates the state of a port that is not known to have been active.
+    pub(super) fn new(node: NodeTag, at: UnixMs) -> Self {
         Self {
             node,
             last_sampled: CompactTimestamp::NEVER,
@@ -74,8 +106,32 @@ impl PortTracker {
             down: 0,
             since: CompactTimestamp::of(at),
             fell_at: [CompactTimestamp::default(); 2],
-            has_recovered: false,
+            stop: LinkStop::default(),
         }
+    }
+
+    /// Creates the state of a port that was active before a restart.
+    pub(super) fn restored(node: NodeTag, last: LastActive, now: UnixMs) -> Self {
+        // A clock that was set back must not leave the start in the future.
+        let since = last.down_since.unwrap_or(now).min(now);
+        Self {
+            was_active: true,
+            downed_before: last.downed.into(),
+            rate_before: last.rate.into(),
+            // It was down then; one sample now confirms that it still is.
+            down: u16::from(last.down_since.is_some()),
+            ..Self::new(node, since)
+        }
+    }
+
+    /// Returns its last active values, if it ever was active.
+    pub(super) fn last_active(&self, now: UnixMs) -> Option<LastActive> {
+        let down_since = (self.down > 0).then(|| self.down_since(now));
+        self.was_active.then(|| LastActive {
+            downed: self.downed_before(),
+            rate: self.rate_before(),
+            down_since,
+        })
     }
 
     /// Returns its `link_downed` counter when it was last active.
@@ -99,14 +155,14 @@ impl PortTracker {
     }
 
     /// Adds that its link stopped: a link that goes down may count a recovery a moment later.
-    fn add_stop(&mut self, at: UnixMs, has_recovered: bool) {
+    fn add_stop(&mut self, at: UnixMs, stop: LinkStop) {
         let at = CompactTimestamp::of(at);
         let [last, _] = self.fell_at;
         if last.is_set() && at.seconds_since(last) < ONE_STOP_SECONDS {
             return;
         }
         self.fell_at = [at, last];
-        self.has_recovered = has_recovered;
+        self.stop = stop;
     }
 
     /// Returns the last two times at which its link stopped between two samples, if both are within this span.
@@ -126,11 +182,8 @@ impl PortTrackers {
 
     /// Returns the last active values of every port that was ever active, by row.
     pub(super) fn snapshot_active(&self, now: UnixMs) -> impl Iterator<Item = (u32, LastActive)> {
-        let trackers = (0..).zip(&self.ports).filter_map(|(row, port)| Some((row, port.as_ref()?)));
-        trackers.filter(|(_, port)| port.was_active).map(move |(row, port)| {
-            let down_since = (port.down > 0).then(|| port.down_since(now));
-            (row, LastActive { downed: port.downed_before(), rate: port.rate_before(), down_since })
-        })
+        let trackers = (0..).zip(&self.ports);
+        trackers.filter_map(move |(row, port)| Some((row, port.as_ref()?.last_active(now)?)))
     }
 
     /// Restores a port of this node that was active before a restart.
@@ -147,74 +200,90 @@ impl PortTrackers {
         let port = &mut self.ports[row as usize];
         let node = NodeTag::of(node);
         if port.as_ref().is_none_or(|port| port.node != node) {
-            // A clock that was set back must not leave the start in the future.
-            let since = last.down_since.unwrap_or(now).min(now);
-            // It was down then; one sample now confirms that it still is.
-            let down = u16::from(last.down_since.is_some());
-            *port = Some(PortTracker {
-                was_active: true,
-                downed_before: last.downed.into(),
-                rate_before: last.rate.into(),
-                down,
-                ..PortTracker::new(node, since)
-            });
+            *port = Some(PortTracker::restored(node, last, now));
         }
     }
 
     /// Ingests the newest sample of every port.
-    pub(super) fn observe_ports(&mut self, cluster: &Cluster, limits: &Thresholds) {
+    pub(super) fn observe_ports(
+        &mut self,
+        cluster: &Cluster,
+        links: &LinkTable,
+        limits: &Thresholds,
+    ) {
         self.ports.resize(cluster.row_count(DeviceClass::Port), None);
         for (_, node) in cluster.sorted_nodes() {
             let Some(at) = node.last_fed(DeviceClass::Port) else { continue };
             let tag = NodeTag::of(&node.name);
             for row in node.device_rows(DeviceClass::Port) {
-                self.observe_port(cluster, tag, *row, at, limits);
+                let Some(is_active) = is_port_active(cluster, *row) else { continue };
+                let slot = &mut self.ports[*row as usize];
+                if slot.as_ref().is_some_and(|port| port.node != tag) {
+                    *slot = None;
+                }
+                let port = slot.get_or_insert_with(|| PortTracker::new(tag, at));
+                if !port.is_new(at) {
+                    continue;
+                }
+                let value = |metric| cluster.current_value(metric, *row);
+                let netdev = links.of(*row).and_then(LinkAverages::netdev_row);
+                let fed = node.last_fed(DeviceClass::Netdev).filter(|fed| port.is_new(*fed));
+                let changes = netdev.zip(fed).and_then(|(netdev, _)| {
+                    cluster.current_rate(host::NETDEV_CARRIER_CHANGES, netdev)
+                });
+                let sample = PortSample {
+                    at,
+                    is_active,
+                    downed: value(port::LINK_DOWNED),
+                    recovered: value(port::LINK_ERROR_RECOVERY),
+                    has_carrier_changed: changes.is_some_and(|rate| rate > 0.0),
+                    rate: value(port::RATE),
+                };
+                port.add_sample(sample, limits);
             }
         }
     }
+}
 
-    fn observe_port(
-        &mut self,
-        cluster: &Cluster,
-        tag: NodeTag,
-        row: u32,
-        at: UnixMs,
-        limits: &Thresholds,
-    ) {
-        let Some(active) = is_port_active(cluster, row) else { return };
-        let slot = &mut self.ports[row as usize];
-        if slot.as_ref().is_some_and(|port| port.node != tag) {
-            *slot = None;
-        }
-        let port = slot.get_or_insert_with(|| PortTracker::new(tag, at));
-        if !CompactTimestamp::of(at).is_after(port.last_sampled) {
-            return;
-        }
-        port.last_sampled = CompactTimestamp::of(at);
-        let downed = cluster.current_value(port::LINK_DOWNED, row);
-        let recovered = cluster.current_value(port::LINK_ERROR_RECOVERY, row);
+impl PortTracker {
+    /// Whether a sample of this time is later than the last one.
+    pub(super) fn is_new(&self, at: UnixMs) -> bool {
+        CompactTimestamp::of(at).is_after(self.last_sampled)
+    }
+
+    /// Ingests a sample that is later than the last one.
+    pub(super) fn add_sample(&mut self, sample: PortSample, limits: &Thresholds) {
+        let is_first = !self.last_sampled.is_set();
+        self.last_sampled = CompactTimestamp::of(sample.at);
         let rose = |was: CompactValue, now: Option<f64>| {
             was.known().zip(now).is_some_and(|(was, now)| now as f32 > was)
         };
-        let fell = rose(port.downed_before, downed);
-        if active {
-            if port.down == 0 && (fell || rose(port.recovered_before, recovered)) {
-                port.add_stop(at, !fell);
+        let fell = rose(self.downed_before, sample.downed);
+        let stop = if fell {
+            Some(LinkStop::Down)
+        } else if rose(self.recovered_before, sample.recovered) {
+            Some(LinkStop::Recovery)
+        } else {
+            (sample.has_carrier_changed && !is_first).then_some(LinkStop::Carrier)
+        };
+        if sample.is_active {
+            if let Some(stop) = stop.filter(|_| self.down == 0) {
+                self.add_stop(sample.at, stop);
             }
-            port.was_active = true;
-            port.down = 0;
-            port.downed_before = downed.into();
-            port.recovered_before = recovered.into();
-            port.rate_before = cluster.current_value(port::RATE, row).into();
+            self.was_active = true;
+            self.down = 0;
+            self.downed_before = sample.downed.into();
+            self.recovered_before = sample.recovered.into();
+            self.rate_before = sample.rate.into();
             return;
         }
-        if port.down == 0 {
-            port.since = CompactTimestamp::of(at);
+        if self.down == 0 {
+            self.since = CompactTimestamp::of(sample.at);
         }
-        port.down = port.down.saturating_add(1);
+        self.down = self.down.saturating_add(1);
         // The link itself counted that it went down: no second sample is needed.
-        if fell {
-            port.down = port.down.max(u16::try_from(limits.port_samples).unwrap_or(u16::MAX));
+        if fell || stop == Some(LinkStop::Carrier) {
+            self.down = self.down.max(u16::try_from(limits.port_samples).unwrap_or(u16::MAX));
         }
     }
 }
@@ -243,12 +312,12 @@ mod tests {
     fn link_that_stops_twice_is_told_and_one_stop_that_is_counted_twice_is_not() {
         let at = |second: i64| UnixMs(1_800_000_000_000 + second * 1_000);
         let mut port = PortTracker::new(NodeTag::of(&SanitizedText::new("gpu001")), at(0));
-        port.add_stop(at(10), false);
-        port.add_stop(at(15), true);
+        port.add_stop(at(10), LinkStop::Down);
+        port.add_stop(at(15), LinkStop::Recovery);
         assert_eq!(port.recent_falls(at(20), 60.0), None);
-        port.add_stop(at(50), true);
+        port.add_stop(at(50), LinkStop::Recovery);
         assert_eq!(port.recent_falls(at(60), 60.0), Some([at(50), at(10)]));
-        assert!(port.has_recovered);
+        assert_eq!(port.stop, LinkStop::Recovery);
         assert_eq!(port.recent_falls(at(200), 60.0), None, "long ago");
     }
 }

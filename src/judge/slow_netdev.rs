@@ -1,15 +1,14 @@
 //! Slow network devices that belong to no RDMA port: data sets and checkpoints take them, and all traffic of a job where its
 //! nodes have no RDMA port.
 
-use std::collections::BTreeSet;
-
 use gaunt_cluster::{Cluster, Node, NodeId};
-use gaunt_schema::{DeviceClass, Entity, Finding, FindingKind, SanitizedText, catalogue::host};
+use gaunt_schema::{DeviceClass, Entity, Finding, FindingKind, SanitizedText};
 
 use super::{
     EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
+    netdev_rates::carried_bytes,
     pending_finding::{PendingFinding, format_line_rate},
 };
 
@@ -46,17 +45,13 @@ fn fallen_rates<'a>(
     cluster: &'a Cluster,
     node: &'a Node,
 ) -> impl Iterator<Item = FallenRate<'a>> {
-    let ports = node.device_rows(DeviceClass::Port).iter();
-    let of_ports: BTreeSet<u32> =
-        ports.filter_map(|row| judge.links.of(*row)?.netdev_row()).collect();
+    let of_ports = judge.links.netdev_rows_of(node);
     let rows = node.device_rows(DeviceClass::Netdev).iter();
     rows.filter(move |row| !of_ports.contains(row)).filter_map(|row| {
         let device = cluster.device_at(DeviceClass::Netdev, *row)?.device.key.first()?;
         let (now, best) = judge.netdevs.of(*row, &node.name, device)?.fallen_from()?;
         let fallen = FallenRate { device, now, best };
-        let traffic = [host::NETDEV_RECEIVE_BYTES, host::NETDEV_TRANSMIT_BYTES];
-        let traffic = traffic.iter().filter_map(|bytes| cluster.current_rate(*bytes, *row));
-        let is_used = traffic.sum::<f64>() >= now * judge.limits.carries_ratio;
+        let is_used = carried_bytes(cluster, *row) >= now * judge.limits.carries_ratio;
         (is_used || judge.tracker.open_one(&fallen.id_on(node)).is_some()).then_some(fallen)
     })
 }

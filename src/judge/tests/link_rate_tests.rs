@@ -1,16 +1,13 @@
 //! Tests of line rates: adapters that are slower by design, and ports that are not.
 
-use gaunt_schema::{
-    Device, Dialect, FindingKind, Report,
-    catalogue::{host, port},
-};
+use gaunt_schema::{Device, Dialect, FindingKind, Report, catalogue::port};
 
 use super::telemetry_tests::TargetFixture;
 
-const GBIT: f64 = 1e9 / 8.0;
+pub(super) const GBIT: f64 = 1e9 / 8.0;
 
 /// A page with ports of these names and rates in Gbit/s.
-fn page_of_ports(second: i64, node: usize, ports: &[(String, f64)]) -> Report {
+pub(super) fn page_of_ports(second: i64, node: usize, ports: &[(String, f64)]) -> Report {
     page_with_unused(second, node, ports, "")
 }
 
@@ -51,11 +48,15 @@ fn ports_with_storage(node: usize, rate: f64, storage: f64) -> Vec<(String, f64)
     ports
 }
 
-fn found_after(seconds: i64, nodes: usize, page: impl Fn(i64, usize) -> Report) -> Vec<String> {
+pub(super) fn found_after(
+    seconds: i64,
+    nodes: usize,
+    page: impl Fn(i64, usize) -> Report,
+) -> Vec<String> {
     found_of_kinds(&[FindingKind::PortRateLow], seconds, nodes, page)
 }
 
-fn found_of_kinds(
+pub(super) fn found_of_kinds(
     kinds: &[FindingKind],
     seconds: i64,
     nodes: usize,
@@ -209,74 +210,4 @@ fn node_at_half_the_rate_of_all_others_is_found_whatever_the_names_of_its_device
         page_of_adapters(second, node, &[(first, "MT4129", rate), (other, "MT4129", rate)])
     });
     assert_eq!(found, ["port_rate_low/gpu002/mlx5_4/1", "port_rate_low/gpu002/mlx5_5/1"]);
-}
-
-/// A page with network devices of these names, and rates and traffic in Gbit/s.
-fn page_of_netdevs(second: i64, devices: &[(&str, f64, f64)]) -> Report {
-    let mut report = Report {
-        node: Some("gpu000".into()),
-        node_time: Some(gaunt_schema::UnixMs(second * 1_000)),
-        ..Report::default()
-    };
-    for (name, gbit, sent) in devices {
-        let device = report.ensure_device(Device::new_netdev(name));
-        report.push(device, host::NETDEV_SPEED, gbit * GBIT);
-        report.push(device, host::NETDEV_RECEIVE_BYTES, second as f64 * sent * GBIT);
-        report.push(device, host::NETDEV_TRANSMIT_BYTES, second as f64 * sent * GBIT);
-    }
-    report
-}
-
-#[test]
-fn network_device_with_traffic_that_is_slower_than_before_is_found_also_after_a_restart() {
-    let id = "port_rate_low/gpu000/bond0";
-    let mut fixture = TargetFixture::new(&[("10.0.0.1:9770", Dialect::Gaunt)]);
-    let fast = |second, _| page_of_netdevs(second, &[("eth0", 50.0, 5.0), ("bond0", 50.0, 5.0)]);
-    let slow = |second, _| page_of_netdevs(second, &[("eth0", 1.0, 0.9), ("bond0", 1.0, 0.9)]);
-    let unused = |second, _| page_of_netdevs(second, &[("eth0", 1.0, 0.0), ("bond0", 1.0, 0.0)]);
-    fixture.run(30, fast);
-    assert_eq!(fixture.open_ids(), [""; 0]);
-    fixture.run(10, slow);
-    assert_eq!(fixture.open_ids(), [id], "once, for all devices of one cable");
-    let found = fixture.judge.open_findings()[0];
-    assert_eq!(found.summary, "gpu000 · bond0 runs at 1 Gb/s; it ran at 50 Gb/s before.");
-    fixture.run(60, unused);
-    assert_eq!(fixture.open_ids(), [id], "its job stands still");
-    fixture.restart_judge(20).run(60, slow);
-    assert_eq!(fixture.open_ids(), [id]);
-    fixture.run(60, fast);
-    assert_eq!(fixture.open_ids(), [""; 0]);
-}
-
-#[test]
-fn network_device_that_carries_nothing_or_is_another_one_of_the_same_row_is_no_fault() {
-    let mut fixture = TargetFixture::new(&[("10.0.0.1:9770", Dialect::Gaunt)]);
-    fixture
-        .run(30, |second, _| page_of_netdevs(second, &[("eth0", 25.0, 1.0), ("eth1", 25.0, 0.0)]));
-    fixture
-        .run(30, |second, _| page_of_netdevs(second, &[("eth0", 25.0, 1.0), ("eth1", 1.0, 0.0)]));
-    assert_eq!(fixture.open_ids(), [""; 0]);
-    for second in 0..20 {
-        let container = format!("veth{second}");
-        fixture.run(1, |second, _| {
-            let rate = if second % 2 == 0 { 100.0 } else { 10.0 };
-            page_of_netdevs(second, &[("eth0", 25.0, 1.0), (&container, rate, 1.0)])
-        });
-    }
-    assert_eq!(fixture.open_ids(), [""; 0]);
-}
-
-#[test]
-fn network_device_of_a_port_is_told_as_the_port() {
-    let found = found_after(60, 1, |second, node| {
-        let rate = if second > 30 { 100.0 } else { 400.0 };
-        let mut report = page_of_ports(second, node, &[("mlx5_0".to_owned(), rate)]);
-        let port = report.ensure_device(Device::new_port("mlx5_0", "1"));
-        report.add_info(port, port::INFO, &[("netdev", "eth0")]);
-        let device = report.ensure_device(Device::new_netdev("eth0"));
-        report.push(device, host::NETDEV_SPEED, rate * GBIT);
-        report.push(device, host::NETDEV_RECEIVE_BYTES, second as f64 * 1e9);
-        report
-    });
-    assert_eq!(found, ["port_rate_low/gpu000/mlx5_0/1"]);
 }
