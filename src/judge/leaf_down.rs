@@ -6,13 +6,13 @@ use std::{
 };
 
 use gaunt_schema::{
-    DeviceClass, Entity, EntityKind, EvidenceItem, EvidenceRole, Finding, FindingKind,
-    SanitizedText, Severity, UnixMs,
+    DeviceClass, Entity, EntityKind, Finding, FindingKind, SanitizedText, Severity, UnixMs,
 };
 
 use super::{
     JudgeState,
     finding_lifecycle::DetectorOutcome,
+    node_ports_down::{FoundDown, MAX_EVIDENCE, add_ports_or_nodes, evidence_of_port},
     pending_finding::{MOST_BELOW, format_count, format_most_nodes, format_time_of_day},
     port_rail::{NodeRails, UNNAMED, render_rail},
     port_trackers::is_port_active,
@@ -28,18 +28,8 @@ const LAG: Duration = Duration::from_secs(2);
 /// Seconds within which the ports of several nodes go down that share a switch which no source names.
 const TOGETHER_SECONDS: f64 = 60.0;
 
-/// The most ports that the evidence of a switch names, and the most nodes and jobs below it that are its victims: twice as many
-/// as the largest switches have ports.
-const MAX_EVIDENCE: usize = 8;
+/// The most nodes and jobs below a switch that are its victims: twice as many as the largest switches have ports.
 const MAX_VICTIMS_BELOW: usize = 256;
-
-/// A port that is down, with its finding and the jobs on its node.
-pub(super) struct FoundDown {
-    pub(super) node: NodeId,
-    pub(super) row: u32,
-    pub(super) finding: Finding,
-    pub(super) jobs: Vec<SanitizedText>,
-}
 
 /// The ports of one rail below one leaf: by name, if a source names it.
 type LeafRail = (Option<SanitizedText>, SanitizedText);
@@ -85,6 +75,7 @@ pub(super) fn add_ports_or_leaves(
         of_leaf.entry(key.0.as_ref()).or_default().push((key, states, verdict));
     }
     let mut down: Vec<Option<FoundDown>> = down.into_iter().map(Some).collect();
+    let mut single = Vec::new();
     for (leaf, rails) in of_leaf {
         let dead = || rails.iter().filter(|(.., verdict)| matches!(verdict, Verdict::Switch));
         let has_others = leaf.is_some_and(|leaf| in_part.contains(leaf));
@@ -93,7 +84,7 @@ pub(super) fn add_ports_or_leaves(
         for ((_, rail), states, verdict) in &rails {
             let mut ports = states.down.iter().filter_map(|at| down[*at].take());
             match verdict {
-                Verdict::Single => outcome.add_ports(ports),
+                Verdict::Single => single.extend(ports),
                 Verdict::Wait => ports.by_ref().for_each(drop),
                 Verdict::Switch if is_whole => found.extend(ports),
                 Verdict::Switch => {
@@ -109,7 +100,8 @@ pub(super) fn add_ports_or_leaves(
             outcome.add_leaf(judge, cluster, leaf_entity(leaf, rail), found, members);
         }
     }
-    outcome.add_ports(down.into_iter().flatten());
+    single.extend(down.into_iter().flatten());
+    add_ports_or_nodes(judge, cluster, single, outcome);
 }
 
 fn leaf_entity(leaf: Option<&SanitizedText>, rail: Option<&SanitizedText>) -> Entity {
@@ -208,14 +200,6 @@ impl PortStates {
 }
 
 impl DetectorOutcome {
-    /// Adds the findings of ports as they are.
-    fn add_ports(&mut self, ports: impl Iterator<Item = FoundDown>) {
-        for port in ports {
-            self.jobs.insert(port.finding.id.clone(), port.jobs);
-            self.findings.push(port.finding);
-        }
-    }
-
     /// Adds one finding about a leaf below which these ports are down.
     fn add_leaf(
         &mut self,
@@ -287,10 +271,4 @@ fn leaf_finding(cluster: &Cluster, entity: Entity, ports: &[FoundDown], members:
         )
     }
     .with_lost_gpus(of().map(|port| port.lost_gpus).sum())
-}
-
-/// Returns the first value that shows a port down, with the name of the port.
-fn evidence_of_port(port: &Finding) -> Option<EvidenceItem> {
-    let shown = port.evidence.iter().find(|value| value.role == EvidenceRole::Proof)?;
-    Some(shown.clone().with_note(format!("{}; {}", port.entity, shown.note)))
 }

@@ -81,6 +81,7 @@ mod network_share;
 mod node_link_rates;
 mod node_means;
 mod node_names;
+mod node_ports_down;
 mod nvlink_degraded;
 mod nvlink_table;
 mod one_page;

@@ -12,8 +12,9 @@ use super::{
     EvidenceRow, JudgeState,
     compact_value::NodeTag,
     finding_lifecycle::DetectorOutcome,
-    leaf_down::{FoundDown, add_ports_or_leaves},
+    leaf_down::add_ports_or_leaves,
     link_averages::LinkAverages,
+    node_ports_down::FoundDown,
     pending_finding::{MAX_VICTIMS, format_count, format_time_of_day},
     port_trackers::{ACTIVE, LINK_UP, LinkStop, PortTracker, is_port_active},
 };

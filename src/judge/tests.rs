@@ -24,7 +24,6 @@ mod leaf_down_tests;
 mod link_rate_tests;
 mod lone_resend_tests;
 mod loss_attribution_tests;
-mod netdev_tests;
 mod one_way_traffic_tests;
 mod probe_evidence_tests;
 mod quiet_congestion_tests;

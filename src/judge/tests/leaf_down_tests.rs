@@ -127,3 +127,33 @@ fn ports_that_go_down_together_share_a_switch_that_no_source_names() {
     };
     assert_eq!(run_down(&mut fixture(false), 240, apart).len(), 3);
 }
+
+#[test]
+fn ports_of_a_node_none_of_which_is_active_are_one_finding() {
+    let both: &[&str] = &["mlx5_0", "mlx5_1"];
+    let mut fixture = fixture(true);
+    // The second port is known to be down a little later.
+    let open = run_down(&mut fixture, 20, |second, node| match (node, second) {
+        (2, ..5) => &["mlx5_0"],
+        (2, _) => both,
+        _ => &[],
+    });
+    assert_eq!(open, ["port_down/gpu002"]);
+    let finding = fixture.judge.open_findings()[0].clone();
+    assert_eq!(finding.severity, Severity::Critical, "its job needs them");
+    assert!(finding.summary.starts_with("Both ports of gpu002 are down since "));
+    let notes: Vec<&str> = finding.evidence.iter().map(|value| value.note.as_str()).collect();
+    assert_eq!(notes, ["gpu002 · mlx5_0/1; limit: active", "gpu002 · mlx5_1/1; limit: active"]);
+    // The one that stays down is told once the node is not.
+    let mut told = Vec::new();
+    for _ in 0..60 {
+        let back = |_, node| if node == 2 { &["mlx5_1"][..] } else { &[] };
+        for id in run_down(&mut fixture, 1, back) {
+            if !told.contains(&id) {
+                told.push(id);
+            }
+        }
+    }
+    assert_eq!(told, ["port_down/gpu002", "port_down/gpu002/mlx5_1/1"]);
+    assert_eq!(fixture.open_ids(), ["port_down/gpu002/mlx5_1/1"]);
+}

@@ -4,10 +4,12 @@ use gaunt_schema::{Device, Dialect, FindingKind, Report, catalogue::port};
 
 use super::telemetry_tests::TargetFixture;
 
-pub(super) const GBIT: f64 = 1e9 / 8.0;
+mod netdev_tests;
+
+const GBIT: f64 = 1e9 / 8.0;
 
 /// A page with ports of these names and rates in Gbit/s.
-pub(super) fn page_of_ports(second: i64, node: usize, ports: &[(String, f64)]) -> Report {
+fn page_of_ports(second: i64, node: usize, ports: &[(String, f64)]) -> Report {
     page_with_unused(second, node, ports, "")
 }
 
@@ -48,15 +50,11 @@ fn ports_with_storage(node: usize, rate: f64, storage: f64) -> Vec<(String, f64)
     ports
 }
 
-pub(super) fn found_after(
-    seconds: i64,
-    nodes: usize,
-    page: impl Fn(i64, usize) -> Report,
-) -> Vec<String> {
+fn found_after(seconds: i64, nodes: usize, page: impl Fn(i64, usize) -> Report) -> Vec<String> {
     found_of_kinds(&[FindingKind::PortRateLow], seconds, nodes, page)
 }
 
-pub(super) fn found_of_kinds(
+fn found_of_kinds(
     kinds: &[FindingKind],
     seconds: i64,
     nodes: usize,

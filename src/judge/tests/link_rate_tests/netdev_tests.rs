@@ -5,10 +5,7 @@ use gaunt_schema::{
     catalogue::{ethernet, host, port},
 };
 
-use super::{
-    link_rate_tests::{GBIT, found_after, found_of_kinds, page_of_ports},
-    telemetry_tests::TargetFixture,
-};
+use super::{GBIT, TargetFixture, found_after, found_of_kinds, page_of_ports};
 
 /// A page with network devices of these names, and rates and traffic in Gbit/s.
 fn page_of_netdevs(second: i64, devices: &[(&str, f64, f64)]) -> Report {
