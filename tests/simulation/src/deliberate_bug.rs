@@ -37,13 +37,15 @@ pub enum DeliberateBug {
     IgnoresReloads,
     /// Segments of a recording are not synchronised.
     NoSegmentSync,
+    /// Requests for the store are not synchronised.
+    NoRequestSync,
     /// One append of fifty is lost as a whole.
     LosesAppends,
 }
 
 impl DeliberateBug {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::NoFileSync,
         Self::NoFolderSync,
         Self::ForgetsState,
@@ -61,6 +63,7 @@ impl DeliberateBug {
         Self::SkipsStoreRequests,
         Self::IgnoresReloads,
         Self::NoSegmentSync,
+        Self::NoRequestSync,
         Self::LosesAppends,
     ];
 }

@@ -136,8 +136,11 @@ impl SimulatedRun {
             .collect();
         let network = SimulatedNetwork::new(nodes, BEGAN, SeededRandom::new(!seed), bug);
         let is_pair = seed % PAIR_EVERY == PAIR_EVERY - 1;
+        let has_disk_faults = !random.once_in(3);
         let faults = HostFaults {
-            has_disk_faults: !random.once_in(3),
+            has_disk_faults,
+            // Without faults of the disk nothing is lost with the power but what was not synchronised yet.
+            has_power_cuts: has_disk_faults || seed.is_multiple_of(2),
             has_settings_faults: !seed.is_multiple_of(3),
             // Of two actions the later one holds, so that the clocks of a pair must agree.
             clock_steps: if is_pair { &[0] } else { &CLOCK_STEPS },

@@ -51,8 +51,12 @@ impl RollingUpgrade {
         let booted = BEGAN - Duration::from_hours(10);
         let nodes = (0..FLEET).map(|index| SimulatedNode::new(index, booted, 0)).collect();
         let network = SimulatedNetwork::new(nodes, BEGAN, SeededRandom::new(1), None);
-        let faults =
-            HostFaults { has_disk_faults: false, has_settings_faults: false, clock_steps: &[0] };
+        let faults = HostFaults {
+            has_disk_faults: false,
+            has_power_cuts: false,
+            has_settings_faults: false,
+            clock_steps: &[0],
+        };
         let hosts = (0..2).map(|seed| SimulatedHost::new(&network, faults, seed, None).unwrap());
         let hosts = hosts.collect();
         Self { network, hosts, pair: SimulatedPair::default(), random: SeededRandom::new(2) }

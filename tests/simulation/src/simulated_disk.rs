@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use crate::{
     deliberate_bug::DeliberateBug,
     seeded_random::{SeededRandom, continue_hash},
+    simulated_store::FOLDER,
 };
 
 /// So many operations that all fail.
@@ -353,6 +354,7 @@ impl Disk for SimulatedDisk {
         let is_skipped = match state.bug {
             Some(DeliberateBug::NoFileSync) => true,
             Some(DeliberateBug::NoSegmentSync) => path.starts_with("recording"),
+            Some(DeliberateBug::NoRequestSync) => path.starts_with(FOLDER),
             _ => false,
         };
         if is_skipped {

@@ -37,8 +37,10 @@ const LONGEST_HANG: u64 = 60;
 /// The faults that a machine has in a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostFaults {
-    /// Operations of the disk fail or hang, and the power is lost.
+    /// Operations of the disk fail or hang.
     pub(crate) has_disk_faults: bool,
+    /// The power is lost.
+    pub(crate) has_power_cuts: bool,
     /// Nodes have sources, formats and transports of their own, whose files are damaged, and settings are reloaded; else all
     /// nodes are in one list.
     pub(crate) has_settings_faults: bool,
@@ -147,7 +149,7 @@ impl SimulatedHost {
             self.surroundings.disk.hang_in(random.below(12), lasts);
         }
         if random.once_in(45) && self.aggregator.take().is_some() {
-            let power = self.faults.has_disk_faults && random.once_in(2);
+            let power = self.faults.has_power_cuts && random.once_in(2);
             return self.end(second, power, random);
         }
         let is_hung = self.surroundings.disk.hung_for().is_some();
@@ -248,6 +250,9 @@ impl SimulatedHost {
     fn end(&mut self, second: u64, power: bool, random: &mut SeededRandom) -> Vec<String> {
         let disk = &self.surroundings.disk;
         self.ends += 1;
+        if power {
+            self.steps.note_power_cut();
+        }
         self.steps.note_kill();
         // What was not written because an operation hangs is lost, too.
         let is_behind = power || disk.hung_for().is_some();

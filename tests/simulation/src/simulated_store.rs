@@ -30,6 +30,9 @@ pub(crate) const FOLDER: &str = "store";
 /// The time between two steps.
 const INTERVAL: Duration = Duration::from_secs(5);
 
+/// The steps of a window that is not full, and one that waits for the thread.
+const WINDOW_MS: i64 = 5 * INTERVAL.as_millis() as i64;
+
 /// Series of each step.
 const SERIES: u32 = 5;
 
@@ -68,7 +71,7 @@ pub(crate) struct SimulatedStoreWriter {
 /// The steps that the processes of a run handed over.
 #[derive(Debug, Default)]
 pub(crate) struct StoreModel {
-    /// Instants that the store must have in the end, if neither disk nor power failed.
+    /// Instants that the store must have in the end, if the disk did not fail.
     expected: Vec<i64>,
     /// The newest instant of all processes: the store refuses older ones.
     newest: i64,
@@ -279,6 +282,12 @@ impl StoreModel {
         (self.last, self.handed) = (None, None);
     }
 
+    /// The power is lost: the requests of all windows but the last were synchronised.
+    pub(crate) fn note_power_cut(&mut self) {
+        let Some(handed) = self.handed else { return };
+        self.expected.retain(|at| *at < handed - WINDOW_MS || *at > handed);
+    }
+
     /// What must hold of the backlog's files at any time.
     pub(crate) fn check_files(disk: &SimulatedDisk) -> Vec<String> {
         let (files, _) = disk.files_of(FOLDER);
@@ -286,12 +295,11 @@ impl StoreModel {
         is_many.then(|| format!("{} files in the backlog", files.len())).into_iter().collect()
     }
 
-    /// What must hold once the store answers for a while, if neither disk nor power failed: it has every step, but those
-    /// of the window that is not full.
+    /// What must hold once the store answers for a while, if the disk did not fail: it has every step, but those of the
+    /// window that is not full.
     pub(crate) fn check_stored(&self, store: &SimulatedStore) -> Vec<String> {
         let state = store.state();
-        let window = self.newest - 5 * INTERVAL.as_millis() as i64;
-        let missing = self.expected.iter().filter(|at| **at < window);
+        let missing = self.expected.iter().filter(|at| **at < self.newest - WINDOW_MS);
         let missing = missing.filter(|at| !state.instants.contains(at)).count();
         let what = format!("{missing} steps of {} are not in the store", self.expected.len());
         (missing > 0).then_some(what).into_iter().collect()
