@@ -12,6 +12,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
+    alerting_end_to_end::read_shipped,
     binaries::program_path,
     test_process::{RunToEnd, debian_program},
 };
@@ -231,6 +232,35 @@ fn init_container_of_the_example_runs_gaunt_probe_of_the_image() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{errors}");
     assert!(errors.starts_with("gaunt-probe: "), "{errors}");
+}
+
+#[test]
+fn rules_of_the_example_for_prometheus_operator_are_shipped_ones() {
+    let path = kubernetes_folder().join("prometheus-operator.yaml");
+    let example: Vec<Value> =
+        serde_saphyr::from_multiple(&fs::read_to_string(path).unwrap()).unwrap();
+    let rules = read_shipped("config/prometheus/rules/gaunt/findings.yml");
+    let shipped: Value = serde_saphyr::from_str(&rules).unwrap();
+    let rules_of = |groups: &Value| -> Vec<Value> {
+        let groups = groups.as_array().unwrap().iter();
+        groups.flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
+    };
+    let shipped = rules_of(&shipped["groups"]);
+    let copied: Vec<Value> = manifests_of_kind(&example, "PrometheusRule")
+        .flat_map(|manifest| rules_of(&manifest["spec"]["groups"]))
+        .collect();
+    assert!(copied.len() > 1);
+    for mut rule in copied {
+        // A block ends with a line break.
+        let expression = rule["expr"].as_str().unwrap().trim().to_owned();
+        rule["expr"] = expression.into();
+        let is_same = |other: &Value| {
+            ["alert", "record"].iter().all(|key| other[key] == rule[key])
+                && other["expr"].as_str().unwrap().trim() == rule["expr"]
+                && other["annotations"]["summary"] == rule["annotations"]["summary"]
+        };
+        assert!(shipped.iter().any(is_same), "{rule}");
+    }
 }
 
 #[test]
