@@ -88,6 +88,7 @@ mod one_page;
 mod past_pauses;
 mod pcie_degraded;
 mod peer_clocks;
+mod peer_gpus;
 mod pending_finding;
 mod port_counters;
 mod port_down;

@@ -34,15 +34,18 @@ impl PeerClocks {
         gpus: &[u32],
     ) -> Self {
         let (now, gap) = (cluster.now(), cluster.freshness_window());
+        let busy = gpus.iter().filter_map(|row| {
+            let averages = &trackers.get(*row as usize)?.averages;
+            averages.utilization_at(now, gap).filter(|busy| *busy >= LIGHT_LOAD_RATIO)?;
+            let clock = averages.clock_hertz(now, limits)?;
+            let power = averages.usual_power().unwrap_or(f64::NAN);
+            Some((model_of(cluster, *row), (power, clock)))
+        });
+        let busy: Vec<(&str, (f64, f64))> = busy.collect();
+        // Nearly all are of one model.
         let mut models: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
-        for row in gpus {
-            let Some(gpu) = trackers.get(*row as usize) else { continue };
-            let busy =
-                gpu.averages.utilization_at(now, gap).is_some_and(|busy| busy >= LIGHT_LOAD_RATIO);
-            if let Some(clock) = gpu.averages.clock_hertz(now, limits).filter(|_| busy) {
-                let power = gpu.averages.usual_power().unwrap_or(f64::NAN);
-                models.entry(model_of(cluster, *row)).or_default().push((power, clock));
-            }
+        for alike in busy.chunk_by(|(one, _), (other, _)| one == other) {
+            models.entry(alike[0].0).or_default().extend(alike.iter().map(|(_, gpu)| *gpu));
         }
         let models = models.into_iter();
         Self(

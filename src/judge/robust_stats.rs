@@ -7,6 +7,13 @@ pub(super) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Some(*values.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
+/// Returns the finite ones of these values, the lowest first.
+pub(super) fn sorted_finite(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+    values.sort_unstable_by(f64::total_cmp);
+    values
+}
+
 /// The median of a group and the usual deviation of its members from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RobustStats {

@@ -12,7 +12,8 @@ use super::{
     gpu_signals::{GpuAverages, GpuSignals, LIGHT_LOAD_RATIO},
     job_group::JobGroup,
     lone_clock::{HELD_DOWN, fallen_alone, held_down},
-    peer_clocks::{PeerClocks, model_of},
+    peer_clocks::model_of,
+    peer_gpus::{PeerGpus, StepPeers},
     pending_finding::{PendingFinding, format_count},
     robust_stats::{RobustStats, median},
     sample_interval::SampleInterval,
@@ -28,10 +29,13 @@ pub(super) fn detect_slow_gpus(
 ) {
     // Whether each job with a slow GPU is capped: one look at a job is enough for all of its GPUs.
     let mut capped: BTreeMap<usize, bool> = BTreeMap::new();
+    let mut peers = StepPeers::default();
     for (_, node) in cluster.sorted_nodes() {
         let mut found = Vec::new();
         for row in node.device_rows(DeviceClass::Gpu) {
-            let Some(slow) = SlowGpu::detect_gpu(judge, cluster, *row) else { continue };
+            let Some(slow) = SlowGpu::detect_gpu(judge, cluster, &mut peers, *row) else {
+                continue;
+            };
             let group = slow.group.zip(judge.job_groups.group_index(*row));
             let is_capped = group.is_some_and(|(group, index)| {
                 *capped.entry(index).or_insert_with(|| is_capped(judge, cluster, group))
@@ -79,10 +83,16 @@ fn clock_fall(judge: &JudgeState, cluster: &Cluster, row: u32) -> Option<f64> {
 
 /// Whether the clocks of most other GPUs of its job have fallen half as far as this one's: all of them are capped, and
 /// boards differ in what a cap leaves them.
-fn falls_with_others(judge: &JudgeState, cluster: &Cluster, row: u32, group: &JobGroup) -> bool {
-    let Some(own) = clock_fall(judge, cluster, row) else { return false };
-    let others = group.gpus.iter().filter(|other| **other != row);
-    let others = median(others.filter_map(|other| clock_fall(judge, cluster, *other)));
+fn falls_with_others(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    peers: &mut StepPeers,
+    (row, group): (u32, &JobGroup),
+) -> bool {
+    let own = clock_fall(judge, cluster, row).filter(|own| own.is_finite());
+    let Some((own, index)) = own.zip(judge.job_groups.group_index(row)) else { return false };
+    let fall_of = |row| clock_fall(judge, cluster, row);
+    let others = peers.median_fall_of_others((index, group), own, fall_of);
     others.is_some_and(|others| others > judge.limits.as_ever_ratio && others * 2.0 > own)
 }
 
@@ -102,8 +112,8 @@ impl BelowPeers {
     fn of(
         judge: &JudgeState,
         cluster: &Cluster,
-        row: u32,
-        clock: f64,
+        step: &mut StepPeers,
+        (row, clock): (u32, f64),
         signals: &GpuSignals,
     ) -> Self {
         let limits = &judge.limits;
@@ -119,23 +129,23 @@ impl BelowPeers {
         let has_fallen = !works_more(judge, row, signals)
             && lowest.is_some_and(|it| clock < it * (1.0 - limits.drift_slack_ratio));
         let group = judge.job_groups.of(row);
-        let others = || group.map(|group| list_peers(cluster, row, group)).unwrap_or_default();
         // A whole node that has fallen is half of the clocks of a job of two.
         let is_split =
             of_role.is_none() && has_fallen && group.is_some_and(|it| it.nodes.len() > 1);
-        let of_others = is_split.then(|| PeerClocks::of(cluster, &judge.gpus, limits, &others()));
+        let others = is_split.then(|| step.peers_of(judge, cluster, row)).flatten();
         let power = averages.and_then(GpuAverages::usual_power);
-        let of_others =
-            of_others.and_then(|clocks| clocks.role_clocks(model_of(cluster, row), power));
+        let of_others = others.and_then(|others| {
+            others.clocks(judge, cluster).role_clocks(model_of(cluster, row), power)
+        });
         let of_role = of_role.or(of_others.filter(is_outlier));
         // The GPUs of a slow node draw less power than the others, as if they had another role.
         let of_any = group.and_then(|group| group.peers.fastest_role(model_of(cluster, row)));
         let Some(below) = of_role.or(of_any.filter(is_outlier)) else { return none };
-        let others = others();
+        let others = step.peers_of(judge, cluster, row).unwrap_or_default();
         let reports_reason = signals.hw_slowdown.is_some() || signals.sw_thermal.is_some();
         let temperature = |row: u32| cluster.current_value(gpu::TEMPERATURE, row);
-        let usual = median(others.iter().filter_map(|other| temperature(*other)));
-        let hotter_than = usual
+        let hotter_than = others
+            .temperature(cluster)
             .map(|usual| usual + HOTTER_KELVIN)
             .filter(|hot| !reports_reason && temperature(row) >= Some(*hot));
         let awaited = awaited_activity(judge, cluster, signals, &others);
@@ -154,35 +164,18 @@ impl BelowPeers {
 /// difference.
 const HOTTER_KELVIN: f64 = 15.0;
 
-/// So many peers are as good as all of a large job.
-const MOST_PEERS: usize = 512;
-
-/// The GPUs of a job on other nodes, or the other ones of its node if it has only that.
-fn list_peers(cluster: &Cluster, row: u32, group: &JobGroup) -> Vec<u32> {
-    let node_of = |row: u32| Some(cluster.device_at(DeviceClass::Gpu, row)?.node);
-    let is_peer =
-        |other: &u32| *other != row && (group.nodes.len() == 1 || node_of(*other) != node_of(row));
-    group.gpus.iter().copied().filter(is_peer).take(MOST_PEERS).collect()
-}
-
 /// Returns the activity of a GPU, as a multiple of its peers', if they wait for it: it computes for a larger share of the
 /// time and draws less power than most of them. One with more work than they have draws more.
 fn awaited_activity(
     judge: &JudgeState,
     cluster: &Cluster,
     own: &GpuSignals,
-    peers: &[u32],
+    peers: &PeerGpus,
 ) -> Option<f64> {
-    let limits = &judge.limits;
-    let signals = |row: &u32| {
-        let averages = &judge.gpus.get(*row as usize)?.averages;
-        Some(averages.signals_at(cluster.now(), cluster.freshness_window(), limits))
-    };
-    let peers: Vec<GpuSignals> = peers.iter().filter_map(signals).collect();
-    let usual = |of: fn(&GpuSignals) -> Option<f64>| median(peers.iter().filter_map(of));
-    let draws_less = own.power? < usual(|peer| peer.power)?;
-    let activity = own.tensor? / usual(|peer| peer.tensor).filter(|usual| *usual > 0.0)?;
-    (draws_less && activity >= limits.uneven_times).then_some(activity)
+    let usual = peers.work(judge, cluster);
+    let draws_less = own.power? < usual.power?;
+    let activity = own.tensor? / usual.tensor.filter(|usual| *usual > 0.0)?;
+    (draws_less && activity >= judge.limits.uneven_times).then_some(activity)
 }
 
 /// Whether a GPU's clock is far below that of most other GPUs of its node.
@@ -250,7 +243,12 @@ struct SlowGpu<'a> {
 }
 
 impl<'a> SlowGpu<'a> {
-    fn detect_gpu(judge: &'a JudgeState, cluster: &Cluster, row: u32) -> Option<Self> {
+    fn detect_gpu(
+        judge: &'a JudgeState,
+        cluster: &Cluster,
+        peers: &mut StepPeers,
+        row: u32,
+    ) -> Option<Self> {
         let limits = &judge.limits;
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let tracker = judge.gpus.get(row as usize)?;
@@ -271,7 +269,7 @@ impl<'a> SlowGpu<'a> {
         // A waiting GPU has a higher clock than a computing one: the lower quartile computes.
         let baseline = tracker.averages.lowest_clock();
         let BelowPeers { is_below, peers: peer_clocks, hotter_than, awaited } =
-            BelowPeers::of(judge, cluster, row, clock, &signals);
+            BelowPeers::of(judge, cluster, peers, (row, clock), &signals);
         let fallen_below =
             baseline.map(|lowest| lowest * (1.0 - limits.drift_slack_ratio)).filter(|least| {
                 !is_below
@@ -280,7 +278,7 @@ impl<'a> SlowGpu<'a> {
                     && is_clearly_slower(judge, cluster, row, group)
             });
         let is_capped = (is_below || fallen_below.is_some())
-            && group.is_some_and(|group| falls_with_others(judge, cluster, row, group));
+            && group.is_some_and(|group| falls_with_others(judge, cluster, peers, (row, group)));
         let alone = group.filter(|_| !is_below || is_capped);
         let alone = alone.and_then(|group| fallen_alone(judge, cluster, row, group, &signals));
         let is_capped = is_capped && alone.is_none();

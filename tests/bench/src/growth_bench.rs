@@ -22,15 +22,19 @@ const ONSET: i64 = 15;
 type ReportChange = fn(&mut Report, i64);
 
 /// What is changed in every report of a healthy fleet, by name.
-const CHANGES: [(&str, ReportChange); 6] = [
+const CHANGES: [(&str, ReportChange); 7] = [
     ("one job", |report, _| hold_all_by_one_job(report)),
     ("no jobs", |report, _| report.infos.retain(|info| info.metric != gpu::JOB_INFO)),
     ("one job, all capped", |report, second| {
         hold_all_by_one_job(report);
         if second >= ONSET {
-            scale_gpu(report, gpu::SM_CLOCK, 0.6);
-            scale_gpu(report, gpu::TENSOR_ACTIVE, 0.7);
-            set_gpu(report, gpu::CLOCK_EVENT_SW_POWER_CAP, 1.0);
+            cap_power(report);
+        }
+    }),
+    ("one job, a third capped", |report, second| {
+        hold_all_by_one_job(report);
+        if second >= ONSET && sum_of_name(report).is_multiple_of(3) {
+            cap_power(report);
         }
     }),
     ("one job, all starved", |report, second| {
@@ -42,18 +46,23 @@ const CHANGES: [(&str, ReportChange); 6] = [
     }),
     ("a port down everywhere", |report, _| add_unused_port(report)),
     ("every rate different", |report, _| {
-        let name = report
-            .node
-            .as_ref()
-            .map_or(0, |name| name.len() + name.bytes().map(usize::from).sum::<usize>());
+        let name = sum_of_name(report);
         for sample in report.samples.iter_mut().filter(|sample| sample.metric == port::RATE) {
             sample.reading = (25e9 + (name as f64) * 1e6 + f64::from(sample.device) * 1e8).into();
         }
     }),
 ];
 
+/// Options of the bench.
+#[derive(Debug, clap::Args)]
+pub(crate) struct GrowthOptions {
+    /// `growth`: only fleets with this in their name
+    #[arg(long, value_name = "TEXT")]
+    fleets: Option<String>,
+}
+
 /// Prints a row for each scenario and each change, and the largest ratio.
-pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn run(options: &GrowthOptions, out: &mut dyn Write) -> anyhow::Result<()> {
     let [small, large] = NODES;
     writeln!(out, "{:<24} ns a signal at {small} nodes, at {large}   ratio", "fleet")?;
     let mut worst = (0.0, String::new());
@@ -63,7 +72,8 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     let fleets = scenarios
         .map(|scenario| (scenario.name.as_str(), scenario.clone(), unchanged))
         .chain(CHANGES.map(|(name, change)| (name, healthy.clone(), change)));
-    for (name, scenario, change) in fleets {
+    let is_wanted = |name: &str| options.fleets.as_ref().is_none_or(|text| name.contains(text));
+    for (name, scenario, change) in fleets.filter(|(name, ..)| is_wanted(name)) {
         let mut cost = [0.0; 2];
         for (cost, nodes) in cost.iter_mut().zip(NODES) {
             *cost = time_judge(scenario.clone(), nodes, change)?.ns_per_signal;
@@ -89,6 +99,18 @@ fn hold_all_by_one_job(report: &mut Report) {
         let labels = vec![label.clone()].into();
         report.infos.push(InfoSeries { metric: gpu::JOB_INFO, device, labels });
     }
+}
+
+fn cap_power(report: &mut Report) {
+    scale_gpu(report, gpu::SM_CLOCK, 0.6);
+    scale_gpu(report, gpu::TENSOR_ACTIVE, 0.7);
+    set_gpu(report, gpu::CLOCK_EVENT_SW_POWER_CAP, 1.0);
+}
+
+/// A number that differs between nodes.
+fn sum_of_name(report: &Report) -> usize {
+    let name = report.node.as_ref();
+    name.map_or(0, |name| name.len() + name.bytes().map(usize::from).sum::<usize>())
 }
 
 /// Adds a port without a cable, as the second one of a card.

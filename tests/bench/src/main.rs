@@ -62,6 +62,9 @@ struct BenchArguments {
     /// Options of `soak`.
     #[command(flatten)]
     soak: soak_bench::SoakBenchOptions,
+    /// Options of `growth`.
+    #[command(flatten)]
+    growth: growth_bench::GrowthOptions,
     /// Options of `worlds`.
     #[command(flatten)]
     worlds: worlds_bench::WorldsBenchOptions,
@@ -126,7 +129,7 @@ const BENCHES: &[(&str, &str, BenchFn)] = &[
     (
         "growth",
         "the judge's CPU time for each signal at 128 and 1,024 nodes: whether it grows faster than the fleet",
-        |_, out| growth_bench::run(out),
+        |args, out| growth_bench::run(&args.growth, out),
     ),
     (
         "worlds",
