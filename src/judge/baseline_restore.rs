@@ -154,7 +154,7 @@ impl NodeBaselines {
                 judge.netdevs.restore_best_rate(&node.name, (*row, key), best);
             }
             if let Some(last) = self.netdev_links.remove(key) {
-                judge.netdevs.restore_link(&node.name, (*row, key), last, cluster.now());
+                judge.netdevs.restore_link((id, node), (*row, key), last, cluster.now());
             }
         }
         for row in node.device_rows(DeviceClass::Port) {

@@ -1,7 +1,10 @@
 //! Network devices: the present line rate of each and the highest one that was seen, and the links of those that stand for a
 //! port.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+};
 
 use gaunt_cluster::{Cluster, DeviceEntry, Node, NodeId, is_adapter};
 use gaunt_schema::{DeviceClass, SanitizedText, UnixMs, catalogue::host};
@@ -21,6 +24,8 @@ pub(super) struct NetdevRates {
     devices: Vec<Option<NetdevRate>>,
     /// The links of cards without an RDMA port that have carried traffic, by row.
     pub(super) links: BTreeMap<u32, NetdevLink>,
+    /// The nodes with such links.
+    linked: HashSet<NodeId>,
     /// The nodes with such devices.
     pub(super) fallen: BTreeSet<NodeId>,
     /// The timestamp of each node's page that was read last.
@@ -51,6 +56,7 @@ impl NetdevRates {
         self.read_at.retain(|id, _| cluster.node_by_id(*id).is_some());
         if self.read_at.len() < nodes {
             self.fallen.retain(|id| cluster.node_by_id(*id).is_some());
+            self.linked.retain(|id| cluster.node_by_id(*id).is_some());
             self.links.retain(|row, link| {
                 let entry = cluster.device_at(DeviceClass::Netdev, *row);
                 let node = entry.and_then(|entry| cluster.node_by_id(entry.node));
@@ -62,7 +68,8 @@ impl NetdevRates {
             let Some(at) = node.last_fed(DeviceClass::Netdev) else { continue };
             if self.read_at.insert(id, at) != Some(at) {
                 self.observe_rates(cluster, id, node);
-                self.observe_links(cluster, ports, node, (at, frozen.has_node(id)), limits);
+                let sampled = (at, frozen.has_node(id));
+                self.observe_links(cluster, ports, (id, node), sampled, limits);
             }
         }
     }
@@ -104,22 +111,31 @@ impl NetdevRates {
         &mut self,
         cluster: &Cluster,
         ports: &LinkTable,
-        node: &Node,
+        (id, node): (NodeId, &Node),
         (at, frozen): (UnixMs, bool),
         limits: &Thresholds,
     ) {
-        let of_ports = ports.netdev_rows_of(node);
+        let of_ports = OnceCell::new();
+        let is_of_port = |row| of_ports.get_or_init(|| ports.netdev_rows_of(node)).contains(row);
         for row in node.device_rows(DeviceClass::Netdev) {
+            let carries = carries_traffic(cluster, *row, limits);
+            if !carries && !self.linked.contains(&id) {
+                continue;
+            }
             let Some(entry) = cluster.device_at(DeviceClass::Netdev, *row) else { continue };
             let Some(name) = entry.device.key.first() else { continue };
             let known = self.links.get(row).is_some_and(|link| link.is_of(&node.name, name));
-            if of_ports.contains(row) || !(known || is_used_card(cluster, entry, *row, limits)) {
+            if !(known || carries && is_card(entry)) {
+                continue;
+            }
+            if is_of_port(row) {
                 self.links.remove(row);
                 continue;
             }
             if !known {
                 let carrier = PortTracker::new(NodeTag::of(&node.name), at);
                 self.links.insert(*row, NetdevLink::new(name, carrier));
+                self.linked.insert(id);
             }
             if let Some(link) = self.links.get_mut(row) {
                 link.add_sample(cluster, *row, (at, frozen), limits);
@@ -143,13 +159,14 @@ impl NetdevRates {
     /// Restores the link of a network device of this node.
     pub(super) fn restore_link(
         &mut self,
-        node: &SanitizedText,
+        (id, node): (NodeId, &Node),
         (row, name): (u32, &SanitizedText),
         last: LastActive,
         now: UnixMs,
     ) {
-        let carrier = PortTracker::restored(NodeTag::of(node), last, now);
+        let carrier = PortTracker::restored(NodeTag::of(&node.name), last, now);
         self.links.entry(row).or_insert_with(|| NetdevLink::new(name, carrier));
+        self.linked.insert(id);
     }
 
     fn observe_rates(&mut self, cluster: &Cluster, id: NodeId, node: &Node) {
@@ -185,16 +202,20 @@ impl NetdevRates {
     }
 }
 
-/// Whether it is a card, and not a bridge or the end of a container's link, and carries traffic.
-fn is_used_card(cluster: &Cluster, entry: &DeviceEntry, row: u32, limits: &Thresholds) -> bool {
-    let has_address = entry
-        .info_label(host::NETDEV_INFO, "pci_bus_id")
-        .is_some_and(|address| !address.as_str().is_empty());
-    let name = entry.device.key.first().map_or("", SanitizedText::as_str);
-    let line = cluster.current_value(host::NETDEV_SPEED, row).filter(|line| *line > 0.0);
+/// Whether it is a card, and not a bridge or the end of a container's link.
+fn is_card(entry: &DeviceEntry) -> bool {
+    let address = entry.info_label(host::NETDEV_INFO, "pci_bus_id");
+    address.is_some_and(|address| !address.as_str().is_empty())
+        || entry.device.key.first().is_some_and(|name| is_adapter(name.as_str()))
+}
+
+/// Whether a network device carries traffic.
+fn carries_traffic(cluster: &Cluster, row: u32, limits: &Thresholds) -> bool {
+    let carried = carried_bytes(cluster, row);
+    let line = || cluster.current_value(host::NETDEV_SPEED, row).filter(|line| *line > 0.0);
     // The card of a virtual machine tells no line rate.
-    let least = line.map_or(limits.least_bytes_per_second, |line| line * limits.carries_ratio);
-    carried_bytes(cluster, row) >= least && (has_address || is_adapter(name))
+    carried >= limits.least_bytes_per_second
+        && line().is_none_or(|line| carried >= line * limits.carries_ratio)
 }
 
 /// Returns the bytes per second that a network device sends and receives.
