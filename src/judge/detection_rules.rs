@@ -158,7 +158,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     (FindingKind::DriverHung, "A driver call on a node does not return.", &["driver_hung_seconds"]),
     (
         FindingKind::DataStale,
-        "Scrapes succeed, and no value changes.",
+        "Scrapes succeed, and no value changes, or none of the values of the GPUs is left.",
         &["stale_seconds", "stale_periods"],
     ),
     (

@@ -21,7 +21,9 @@ pub(super) fn detect_stale_telemetry(
 ) {
     for (_, node) in cluster.sorted_nodes() {
         outcome.suspicions.extend(detect_driver_hang(judge, cluster, node));
-        outcome.suspicions.extend(detect_stale_data(judge, cluster, node));
+        let stale = detect_stale_data(judge, cluster, node);
+        let stale = stale.or_else(|| detect_missing_values(judge, cluster, node));
+        outcome.suspicions.extend(stale);
     }
 }
 
@@ -99,9 +101,7 @@ fn detect_stale_data(judge: &JudgeState, cluster: &Cluster, node: &Node) -> Opti
     });
     let renewed = SampleInterval::of_gpus(cluster, node).seconds();
     let least = if works && node.renewals(DeviceClass::Gpu).interval().is_some() {
-        (limits.stale_periods * renewed + limits.sample_slack_seconds)
-            .max(limits.stale_working_seconds)
-            .min(usual)
+        stale_seconds_at_work(judge, renewed).min(usual)
     } else {
         usual
     };
@@ -135,6 +135,59 @@ fn detect_stale_data(judge: &JudgeState, cluster: &Cluster, node: &Node) -> Opti
                 Some(least),
             )]),
     )
+}
+
+/// Seconds without a changed value that are too long for GPUs at work whose values are renewed this often.
+fn stale_seconds_at_work(judge: &JudgeState, renewed_s: f64) -> f64 {
+    let limits = &judge.limits;
+    (limits.stale_periods * renewed_s + limits.sample_slack_seconds)
+        .max(limits.stale_working_seconds)
+}
+
+/// Detects that the exporters of a node's GPUs answer, and none of the values that they had of its GPUs is left: DCGM and
+/// others leave out what the driver does not tell. Errors that were counted before stay.
+fn detect_missing_values(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    node: &Node,
+) -> Option<PendingFinding> {
+    let rows = node.device_rows(DeviceClass::Gpu);
+    let last_of = |row: &u32| {
+        let times = GPU_VALUES.iter().filter_map(|it| cluster.last_value_at(*it, *row));
+        times.max().filter(|at| cluster.is_stale(*at))
+    };
+    let since = rows.iter().map(last_of).collect::<Option<Vec<_>>>()?.into_iter().max()?;
+    let targets = node.sources.iter().filter(|source| reads_gpus(source.dialect));
+    let targets: Vec<&TrackedTarget> =
+        targets.map(|source| cluster.target_by_id(source.target)).collect::<Option<_>>()?;
+    let first = targets.first()?;
+    // What does not answer is told as such.
+    if targets.iter().any(|target| target.health != TargetHealth::Live) {
+        return None;
+    }
+    let renewed = SampleInterval::of_gpus(cluster, node).seconds();
+    let least = stale_seconds_at_work(judge, renewed);
+    let lasts = cluster.now().duration_since(since).as_secs_f64();
+    let (address, name) = (&first.target.address, &node.name);
+    Some(
+        PendingFinding::of(FindingKind::DataStale, Entity::new_node(name), 1, true)
+            .with_hold_seconds((least - cluster.freshness_window().as_secs_f64()).max(0.0))
+            .with_summary(
+                format!("{address} on {name} answers without the values of its GPUs since {}.", format_time_of_day(since)),
+                format!("Check whether the driver of {name} responds (nvidia-smi, dmesg), and the daemon that the exporter reads from; then restart the exporter at {address}."),
+            )
+            .with_evidence([EvidenceRow::StaleTime.to_evidence(Some(lasts), Some(least))]),
+    )
+}
+
+/// Values that every exporter of GPUs has at least one of.
+const GPU_VALUES: [MetricId; 5] =
+    [gpu::UTILIZATION, gpu::POWER, gpu::TEMPERATURE, gpu::SM_CLOCK, gpu::ENERGY];
+
+/// Whether a page of this dialect is about GPUs, and says of none of them why a value is missing.
+fn reads_gpus(dialect: Dialect) -> bool {
+    use Dialect::{AllSmi, Amd, Dcgm, Gaudi, NvidiaSmi};
+    matches!(dialect, Dcgm | Amd | NvidiaSmi | AllSmi | Gaudi)
 }
 
 /// Whether some value on a page of this dialect changes between scrapes, whatever the node does: a clock, an energy

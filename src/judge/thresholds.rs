@@ -174,7 +174,7 @@ table! {
     /// The same at least for GPUs at work, whose values change at every collection.
     stale_working_seconds: f64 = 30.0;
     /// Scrape or collection intervals without a changed value, at least.
-    stale_periods: f64 = 4.0;
+    stale_periods: f64 = 3.0;
     /// Bandwidth / baseline below which a probe reports a slow link: 64 MiB messages spend 85 % of their time on
     /// bandwidth, so a link that lost 10 % shows 0.915, and two probes of one link differ by a few per cent.
     probe_baseline_ratio: f64 = 0.85;

@@ -104,6 +104,32 @@ fn busy_report(node: &str, busy: f64, tensor: f64) -> Report {
 }
 
 #[test]
+fn page_without_the_values_of_all_gpus_is_stale_and_one_without_those_of_one_has_lost_it() {
+    let run = |left: usize, seconds: i64| {
+        let mut fixture = TargetFixture::new(&[("gpu001:9400", Dialect::Dcgm)]);
+        fixture.run(seconds, move |second: i64, _| {
+            let mut page = node_report("gpu001");
+            for index in 0..2 {
+                let device = page.ensure_device(Device::new_gpu(index));
+                page.add_info(device, gpu::INFO, &[("model", "H100")]);
+                if second <= 60 || (index as usize) < left {
+                    let power = 400.0 + (second % 7) as f64;
+                    push_reading(&mut page, Device::new_gpu(index), gpu::POWER, power);
+                }
+            }
+            page
+        });
+        fixture
+    };
+    assert_eq!(run(0, 85).open_ids(), [""; 0], "an exporter that restarts");
+    let fixture = run(0, 110);
+    assert_eq!(fixture.open_ids(), ["data_stale/gpu001"]);
+    let found = fixture.judge.open_findings()[0];
+    assert!(found.summary.contains("answers without the values of its GPUs since "), "{found:?}");
+    assert_eq!(run(1, 200).open_ids(), ["gpu_failed/gpu001/1"]);
+}
+
+#[test]
 fn driver_that_does_not_return_is_reported_after_long_lateness() {
     let hung = |second: i64, _| {
         let late = (31..=100).contains(&second);
