@@ -59,6 +59,9 @@ pub(super) struct JobEvidence {
     slower: ShiftDetector,
     /// The same by the traffic of its nodes, which is counted, while activity may be known from instants only.
     less_traffic: ShiftDetector,
+    /// The same over several rounds at once, which contain steps that are longer than one.
+    #[serde(default)]
+    long_slower: LongShift,
     /// Whether its GPUs are less busy than usual, all of them together.
     idler: ShiftDetector,
     /// How far utilization and clocks of its GPUs usually fall behind those of the rest.
@@ -73,6 +76,39 @@ pub(super) struct JobEvidence {
     /// How many pauses have begun.
     #[serde(default)]
     pauses: u16,
+}
+
+/// A shift of the mean of several rounds: of a job whose pace swings from one to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct LongShift {
+    means: ShiftDetector,
+    /// The last mean.
+    last: f32,
+    /// The rounds since then, and their sum.
+    rounds: u8,
+    sum: f32,
+}
+
+impl LongShift {
+    fn add_value(&mut self, value: f64, floor: f64) {
+        self.sum += value as f32;
+        self.rounds += 1;
+        if self.rounds >= LONG_ROUNDS {
+            self.last = self.sum / f32::from(self.rounds);
+            self.means.add_value(f64::from(self.last), floor, true);
+            (self.rounds, self.sum) = (0, 0.0);
+        }
+    }
+
+    /// Forgets the rounds before a pause, which began in the last of them.
+    fn begin_pause(&mut self) {
+        (self.rounds, self.sum) = (0, 0.0);
+    }
+
+    /// Whether a shift is likely that is at least so large.
+    fn is_likely(&self, least: f64) -> bool {
+        self.means.is_likely() && self.means.rise_of(self.last.into()) >= least
+    }
 }
 
 /// The change of one GPU relative to the rest of its job.
@@ -242,9 +278,22 @@ impl JobEvidence {
 
     /// Whether the job is likely slower than its baseline, by enough to matter.
     pub(super) fn is_slower(&self, group: &JobGroup, limits: &Thresholds) -> bool {
-        self.slowdown(group).is_likely()
-            && self.may_be_slower(group, limits)
+        let is_likely = self.slowdown(group).is_likely() && self.may_be_slower(group, limits);
+        (is_likely || self.is_slower_for_long(group, limits))
             && !self.is_denied_by_traffic(group, limits)
+    }
+
+    /// Returns the share of its baseline speed that it has lost lately: of a job whose pace swings over several rounds.
+    pub(super) fn present_slowdown(&self, group: &JobGroup, limits: &Thresholds) -> Option<f64> {
+        if self.is_slower_for_long(group, limits) {
+            return Some(self.long_slower.last.into());
+        }
+        group.slowdown_ratio()
+    }
+
+    /// Whether several rounds at once are slower, of a job whose pace swings: its steps take longer than a round.
+    fn is_slower_for_long(&self, group: &JobGroup, limits: &Thresholds) -> bool {
+        !self.is_steady(group) && self.long_slower.is_likely(limits.least_slowdown_ratio)
     }
 
     /// Whether its nodes send as much as usual, although its GPUs do so much less that the traffic would show it: a
@@ -296,6 +345,7 @@ impl JobEvidence {
             for detector in [&mut self.slower, &mut self.less_traffic, &mut self.idler] {
                 detector.take_back();
             }
+            self.long_slower.begin_pause();
         }
     }
 
@@ -315,12 +365,15 @@ impl JobEvidence {
         let works = group.utilization.is_none_or(|busy| busy >= limits.utilization_idle_ratio);
         if works {
             self.slower.add_value(slowdown, limits.shift_floor_ratio, self.is_rare);
+            self.long_slower.add_value(slowdown, limits.shift_floor_ratio);
         }
         if let Some(traffic) = group.traffic.filter(|_| works) {
             self.less_traffic.add_value(1.0 - traffic, limits.shift_floor_ratio, self.is_rare);
         }
         // What is usual is learned while the job runs at its usual speed.
-        let learns = samples > 1 && !self.slowdown(group).is_likely();
+        let learns = samples > 1
+            && !self.slowdown(group).is_likely()
+            && !self.is_slower_for_long(group, limits);
         let idle = |gpu: &GpuTracker| {
             let averages = &gpu.averages;
             Some(averages.usual_utilization()? - averages.utilization_at(now, gap)?)
@@ -414,6 +467,9 @@ const KEPT: Duration = Duration::from_hours(24);
 
 /// Traffic denies a slowdown that is larger than its own by so many of its usual spreads.
 const DENIED_SPREADS: f64 = 3.0;
+
+/// Rounds of which one mean is made: two minutes where samples are not rare.
+const LONG_ROUNDS: u8 = 4;
 
 /// The usual spread up to which the pace of a job is steady.
 const STEADY_SPREAD: f32 = 0.05;

@@ -81,7 +81,8 @@ fn unexplained_finding(
     let evidence = judge.gangs.of(group);
     let is_likely = evidence.is_slower(group, limits);
     // The average over a longer time follows slowly; the present loss counts where samples show that it is no chance.
-    let present = group.slowdown_ratio().filter(|_| is_likely).unwrap_or_default();
+    let present = evidence.present_slowdown(group, limits).filter(|_| is_likely);
+    let present = present.unwrap_or_default();
     let slowed = uneven.slowed.max(present);
     if slowed < least
         || !((is_likely || open.is_some()) && evidence.knows_its_pace())

@@ -226,6 +226,25 @@ fn steady_job_on_one_node_is_told_as_well_and_one_that_follows_its_demand_is_not
 
 /// The averages of a job contain its checkpoint for some seconds after it: little work, and hosts that waited for IO.
 #[test]
+fn job_whose_steps_are_longer_than_averages_reach_back_is_told_with_its_mean_loss() {
+    // A step computes for twenty seconds, and then exchanges.
+    let run_steps = |job: &mut SlowedJob, seconds: i64, step: i64| {
+        for _ in 0..seconds {
+            job.second += 1;
+            let pace = if job.second % step < 20 { 1.0 } else { 0.1 };
+            job.run(1, at_pace(pace));
+        }
+    };
+    let mut job = SlowedJob::on_nodes(&["ash:9770", "birch:9770", "cedar:9770", "elm:9770"]);
+    run_steps(&mut job, 1_500, 25);
+    assert_eq!(job.open_ids(), [""; 0]);
+    run_steps(&mut job, 480, 50);
+    assert_eq!(job.open_ids(), [ID]);
+    let lost = job.finding().evidence[0].value.unwrap();
+    assert!((0.35..0.6).contains(&lost), "{lost}");
+}
+
+#[test]
 fn end_of_a_checkpoint_is_no_slow_storage() {
     let mut job = SlowedJob::at_baseline();
     job.run(180, USUAL);
