@@ -92,7 +92,7 @@ struct LongShift {
 impl LongShift {
     fn add_value(&mut self, value: f64, floor: f64) {
         self.sum += value as f32;
-        self.rounds += 1;
+        self.rounds = self.rounds.saturating_add(1);
         if self.rounds >= LONG_ROUNDS {
             self.last = self.sum / f32::from(self.rounds);
             self.means.add_value(f64::from(self.last), floor, true);

@@ -118,14 +118,14 @@ impl NetdevRates {
         let of_ports = OnceCell::new();
         let is_of_port = |row| of_ports.get_or_init(|| ports.netdev_rows_of(node)).contains(row);
         for row in node.device_rows(DeviceClass::Netdev) {
-            let carries = carries_traffic(cluster, *row, limits);
-            if !carries && !self.linked.contains(&id) {
+            let is_used = carries_traffic(cluster, *row, limits);
+            if !is_used && !self.linked.contains(&id) {
                 continue;
             }
             let Some(entry) = cluster.device_at(DeviceClass::Netdev, *row) else { continue };
             let Some(name) = entry.device.key.first() else { continue };
             let known = self.links.get(row).is_some_and(|link| link.is_of(&node.name, name));
-            if !(known || carries && is_card(entry)) {
+            if !(known || is_used && is_card(entry)) {
                 continue;
             }
             if is_of_port(row) {
