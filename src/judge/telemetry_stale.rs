@@ -100,7 +100,9 @@ fn detect_stale_data(judge: &JudgeState, cluster: &Cluster, node: &Node) -> Opti
         })
     });
     let renewed = SampleInterval::of_gpus(cluster, node).seconds();
-    let least = if works && node.renewals(DeviceClass::Gpu).interval().is_some() {
+    let is_precise = reports_any(cluster, node, &[gpu::ENERGY, gpu::POWER]);
+    let is_measured = node.renewals(DeviceClass::Gpu).interval().is_some();
+    let least = if works && is_precise && is_measured {
         stale_seconds_at_work(judge, renewed).min(usual)
     } else {
         usual
@@ -191,19 +193,22 @@ fn reads_gpus(dialect: Dialect) -> bool {
 }
 
 /// Whether some value on a page of this dialect changes between scrapes, whatever the node does: a clock, an energy
-/// counter, a sensor. A list of utilization and memory alone never changes while a GPU is idle. Exporters that round power
-/// to a watt show a change only while their GPUs work.
+/// counter, a sensor. A list of utilization and memory alone never changes while a GPU is idle, and temperatures are rounded
+/// to a degree. Exporters that round power to a watt show a change only while their GPUs work.
 fn has_changing_values(cluster: &Cluster, node: &Node, dialect: Dialect, works: bool) -> bool {
-    let reports_any = |sensors: &[MetricId]| {
-        let mut rows = node.device_rows(DeviceClass::Gpu).iter();
-        rows.any(|row| sensors.iter().any(|it| cluster.current_value(*it, *row).is_some()))
-    };
+    let reports = |sensors| reports_any(cluster, node, sensors);
     match dialect {
         Dialect::Gaunt | Dialect::NodeExporter => true,
-        Dialect::Dcgm | Dialect::Amd => reports_any(&[gpu::ENERGY, gpu::POWER, gpu::TEMPERATURE]),
-        Dialect::NvidiaSmi | Dialect::AllSmi | Dialect::Gaudi => {
-            works && reports_any(&[gpu::POWER])
+        Dialect::Dcgm | Dialect::Amd => {
+            reports(&[gpu::ENERGY, gpu::POWER]) || works && reports(&[gpu::TEMPERATURE])
         }
+        Dialect::NvidiaSmi | Dialect::AllSmi | Dialect::Gaudi => works && reports(&[gpu::POWER]),
         _ => false,
     }
+}
+
+/// Whether any GPU of a node has one of these values.
+fn reports_any(cluster: &Cluster, node: &Node, sensors: &[MetricId]) -> bool {
+    let mut rows = node.device_rows(DeviceClass::Gpu).iter();
+    rows.any(|row| sensors.iter().any(|it| cluster.current_value(*it, *row).is_some()))
 }

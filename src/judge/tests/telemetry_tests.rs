@@ -155,6 +155,30 @@ fn driver_that_does_not_return_is_reported_after_long_lateness() {
 }
 
 #[test]
+fn temperature_that_stays_for_a_minute_or_while_its_gpu_idles_is_not_stale() {
+    let found = |busy: f64, with_power: bool, seconds: i64| {
+        let mut fixture = TargetFixture::new(&[("gpu001:9400", Dialect::Dcgm)]);
+        fixture.run(60 + seconds, move |second: i64, _| {
+            let (mut page, at) = (node_report("gpu001"), second.min(60));
+            let mut push = |metric, value: f64| {
+                push_reading(&mut page, Device::new_gpu(0), metric, value);
+            };
+            push(gpu::UTILIZATION, busy);
+            push(gpu::TEMPERATURE, 50.0 + (at % 3) as f64);
+            if with_power {
+                push(gpu::POWER, 400.0 + (at % 7) as f64);
+            }
+            page
+        });
+        fixture.open_ids().into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(found(0.9, true, 60), ["data_stale/gpu001"]);
+    assert_eq!(found(0.9, false, 60), [""; 0]);
+    assert_eq!(found(0.9, false, 150), ["data_stale/gpu001"]);
+    assert_eq!(found(0.0, false, 600), [""; 0]);
+}
+
+#[test]
 fn node_without_a_driver_has_no_hung_driver() {
     let mut fixture = TargetFixture::new(&[("cpu001:9770", Dialect::Gaunt)]);
     fixture.run(60, |_, _| {
