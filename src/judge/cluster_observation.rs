@@ -190,7 +190,10 @@ impl JudgeState {
             // One that has always busy-waited has that as its baseline.
             && !gpu_state_rules::is_quiet(&signals, &self.limits)
             && pace.is_none_or(|pace| pace >= self.limits.standstill_ratio);
-        gpu.start.observe_memory(at, used, works);
+        let busy_now = gpu.averages.utilization_now();
+        let works_now =
+            works && busy_now.is_none_or(|busy| busy >= self.limits.utilization_launch_ratio);
+        gpu.start.observe_memory(at, used, [works, works_now]);
         begins
     }
 

@@ -25,6 +25,8 @@ enum MemoryUse {
     Held,
     /// Far less than its work needed: the processes have ended, and others may load.
     Part,
+    /// As little as in the sample before, and they work with it: it is other work.
+    Less,
     /// No more than the driver needs.
     Nothing,
 }
@@ -48,8 +50,13 @@ const PART_OF_WORK: f64 = 0.5;
 const START_SECONDS: f64 = 300.0;
 
 impl GpuStart {
-    /// Records how much of its memory is used, if that is known, and whether it works.
-    pub(super) fn observe_memory(&mut self, at: UnixMs, used: Option<UsedMemory>, works: bool) {
+    /// Records how much of its memory is used, if that is known, and whether it works, lately and in this sample.
+    pub(super) fn observe_memory(
+        &mut self,
+        at: UnixMs,
+        used: Option<UsedMemory>,
+        [works, works_now]: [bool; 2],
+    ) {
         self.has_worked |= works;
         let Some(used) = used else { return };
         if works || !used.is_held {
@@ -58,13 +65,19 @@ impl GpuStart {
             self.began = CompactTimestamp::of(at);
         }
         let units = used.bytes / MEMORY_UNIT;
-        if works {
+        let is_part = units < f64::from(self.at_work) * PART_OF_WORK;
+        // One sample may show work that ended before the memory was freed.
+        let was_part = self.memory == MemoryUse::Part;
+        let confirms_less = is_part && was_part && works && works_now;
+        if works && !is_part || confirms_less {
             self.at_work = units as u16;
         }
-        self.memory = match used.is_held {
-            false => MemoryUse::Nothing,
-            true if units < f64::from(self.at_work) * PART_OF_WORK => MemoryUse::Part,
-            true => MemoryUse::Held,
+        self.memory = match (used.is_held, is_part) {
+            (false, _) => MemoryUse::Nothing,
+            (true, true) if confirms_less => MemoryUse::Less,
+            (true, true) => MemoryUse::Part,
+            (true, false) if self.memory == MemoryUse::Less => MemoryUse::Less,
+            (true, false) => MemoryUse::Held,
         };
     }
 
@@ -86,7 +99,12 @@ impl GpuStart {
     /// Whether the processes that worked on it have ended: no process uses it, or one that has not loaded yet. Samples may
     /// be too rare to show that its memory was free in between.
     pub(super) fn has_ended(self) -> bool {
-        self.memory != MemoryUse::Held
+        matches!(self.memory, MemoryUse::Part | MemoryUse::Nothing)
+    }
+
+    /// Whether the processes work on with far less memory than before: they had not ended.
+    pub(super) fn needs_less(self) -> bool {
+        self.memory == MemoryUse::Less
     }
 
     /// Returns the seconds since a process began that has not worked yet.
@@ -115,12 +133,16 @@ mod tests {
             (1e8, false, true),
             (20e9, false, true),
             (60e9, false, false),
+            // It worked until the memory was freed, and works again once it is taken.
+            (60e9, true, false),
+            (20e9, true, true),
+            (60e9, false, false),
             // Another job needs less.
             (20e9, false, true),
             (20e9, true, false),
             (20e9, false, false),
         ] {
-            start.observe_memory(UnixMs(1_800_000_000_000), Some(used(bytes)), works);
+            start.observe_memory(UnixMs(1_800_000_000_000), Some(used(bytes)), [works; 2]);
             assert_eq!(start.has_ended(), has_ended, "{bytes} {works}");
         }
     }
@@ -129,17 +151,17 @@ mod tests {
     fn process_starts_until_it_works_and_not_for_ever() {
         let mut start = GpuStart::default();
         let at = |second: i64| UnixMs(1_800_000_000_000 + second * 1_000);
-        start.observe_memory(at(0), Some(used(60e9)), false);
+        start.observe_memory(at(0), Some(used(60e9)), [false; 2]);
         assert!(!start.is_starting(at(0)), "what is there at the first look is not new");
-        start.observe_memory(at(10), Some(used(1e8)), false);
-        start.observe_memory(at(20), None, false);
-        start.observe_memory(at(30), Some(used(60e9)), false);
+        start.observe_memory(at(10), Some(used(1e8)), [false; 2]);
+        start.observe_memory(at(20), None, [false; 2]);
+        start.observe_memory(at(30), Some(used(60e9)), [false; 2]);
         assert!(start.is_starting(at(100)));
         assert!(!start.has_never_worked(at(100)));
         assert!(!start.is_starting(at(30 + 300)), "it never began to work");
         assert!(start.has_never_worked(at(30 + 300)));
-        start.observe_memory(at(110), Some(used(60e9)), true);
-        start.observe_memory(at(120), Some(used(60e9)), false);
+        start.observe_memory(at(110), Some(used(60e9)), [true; 2]);
+        start.observe_memory(at(120), Some(used(60e9)), [false; 2]);
         assert!(!start.is_starting(at(120)), "it stands still after it has worked");
         assert!(!start.has_never_worked(at(900)));
     }

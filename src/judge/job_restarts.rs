@@ -97,6 +97,8 @@ struct ProcessState {
     is_held: Option<bool>,
     /// Whether they are past their start.
     works: bool,
+    /// Whether they work on with less memory than before: they had not ended.
+    needs_less: bool,
 }
 
 impl JobRestarts {
@@ -157,10 +159,11 @@ impl JobRestarts {
 impl ProcessState {
     /// Returns what these GPUs show; what a page does not say now is as it was before.
     fn of(watched: &[WatchedGpu], gpus: &[GpuTracker], now: UnixMs) -> Self {
-        let (mut empty, mut working) = (0, 0);
+        let (mut empty, mut working, mut less) = (0, 0, 0);
         for start in watched.iter().filter_map(|gpu| Some(gpus.get(gpu.row as usize)?.start)) {
             empty += usize::from(start.has_ended());
             working += usize::from(!start.has_ended() && !start.is_starting(now));
+            less += usize::from(start.needs_less());
         }
         let is_most = |count: usize| count as f64 >= watched.len() as f64 * MOST_GPUS;
         let is_held = match (is_most(empty), is_most(watched.len() - empty)) {
@@ -168,7 +171,7 @@ impl ProcessState {
             (_, true) => Some(true),
             _ => None,
         };
-        Self { is_held, works: is_most(working) }
+        Self { is_held, works: is_most(working), needs_less: is_most(less) }
     }
 }
 
@@ -195,6 +198,9 @@ impl ProcessHistory {
     }
 
     fn observe_state(&mut self, now: UnixMs, passed: f64, state: ProcessState) {
+        if state.needs_less && self.ends.last().is_some_and(|last| !last.has_worked_since) {
+            self.ends.pop();
+        }
         if let Some(last) = self.ends.last_mut().filter(|last| !last.has_worked_since) {
             last.lost += passed;
             last.has_worked_since = state.works;
@@ -264,7 +270,7 @@ mod tests {
     fn observe(history: &mut ProcessHistory, now: &mut i64, seconds: i64, held: bool, works: bool) {
         for _ in 0..seconds {
             *now += 1;
-            let state = ProcessState { is_held: Some(held), works };
+            let state = ProcessState { is_held: Some(held), works, needs_less: false };
             history.observe_state(UnixMs(*now * 1_000), 1.0, state);
         }
     }
