@@ -2,8 +2,8 @@
 
 use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{
-    AbsenceReason, DeviceClass, Entity, EntityKind, Finding, FindingKind, GpuState, Severity,
-    UnixMs, catalogue::gpu,
+    AbsenceReason, DeviceClass, Entity, Finding, FindingKind, GpuState, Severity, UnixMs,
+    catalogue::gpu,
 };
 
 use super::{
@@ -240,7 +240,7 @@ impl JudgeState {
         let now = cluster.now();
         self.hung_since.retain(|job, _| cluster.gpus_by_job().contains_key(job));
         for (job, gpus) in cluster.gpus_by_job() {
-            let entity = Entity { job: Some(job.clone()), ..Entity::new(EntityKind::Job) };
+            let entity = Entity::new_job(job);
             let hang = Finding::build_id(FindingKind::CollectiveHang, &entity);
             let is_told = self
                 .tracker

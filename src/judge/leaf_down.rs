@@ -5,14 +5,12 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{
-    DeviceClass, Entity, EntityKind, Finding, FindingKind, SanitizedText, Severity, UnixMs,
-};
+use gaunt_schema::{DeviceClass, Entity, EntityKind, Finding, FindingKind, SanitizedText, UnixMs};
 
 use super::{
     JudgeState,
     finding_lifecycle::DetectorOutcome,
-    node_ports_down::{FoundDown, MAX_EVIDENCE, add_ports_or_nodes, evidence_of_port},
+    node_ports_down::{FoundDown, MOST_BELOW_SWITCH, add_ports_or_nodes, sum_findings},
     pending_finding::{MOST_BELOW, format_count, format_most_nodes, format_time_of_day},
     port_rail::{NodeRails, UNNAMED, render_rail},
     port_trackers::is_port_active,
@@ -27,9 +25,6 @@ const LAG: Duration = Duration::from_secs(2);
 
 /// Seconds within which the ports of several nodes go down that share a switch which no source names.
 const TOGETHER_SECONDS: f64 = 60.0;
-
-/// The most nodes and jobs below a switch that are its victims: twice as many as the largest switches have ports.
-const MAX_VICTIMS_BELOW: usize = 256;
 
 /// The ports of one rail below one leaf: by name, if a source names it.
 type LeafRail = (Option<SanitizedText>, SanitizedText);
@@ -88,16 +83,18 @@ pub(super) fn add_ports_or_leaves(
                 Verdict::Wait => ports.by_ref().for_each(drop),
                 Verdict::Switch if is_whole => found.extend(ports),
                 Verdict::Switch => {
-                    let entity = leaf_entity(leaf, Some(rail));
-                    let members = states.members();
-                    outcome.add_leaf(judge, cluster, entity, ports.collect(), members);
+                    let (entity, ports) =
+                        (leaf_entity(leaf, Some(rail)), ports.collect::<Vec<_>>());
+                    let finding = leaf_finding(cluster, &entity, &ports, states.members());
+                    outcome.add_instead_of(judge, ports, finding);
                 }
             }
         }
         if !found.is_empty() {
             let rail = dead().map(|((_, rail), ..)| rail).next().filter(|_| dead().count() == 1);
             let members = dead().map(|(_, states, _)| states.members()).sum();
-            outcome.add_leaf(judge, cluster, leaf_entity(leaf, rail), found, members);
+            let finding = leaf_finding(cluster, &leaf_entity(leaf, rail), &found, members);
+            outcome.add_instead_of(judge, found, finding);
         }
     }
     single.extend(down.into_iter().flatten());
@@ -199,44 +196,22 @@ impl PortStates {
     }
 }
 
-impl DetectorOutcome {
-    /// Adds one finding about a leaf below which these ports are down.
-    fn add_leaf(
-        &mut self,
-        judge: &JudgeState,
-        cluster: &Cluster,
-        entity: Entity,
-        ports: Vec<FoundDown>,
-        members: usize,
-    ) {
-        let finding = leaf_finding(cluster, entity, &ports, members);
-        for port in &ports {
-            let reason = format!("explained by {}", finding.id);
-            self.supersede_open(&judge.tracker, &port.finding.id, &reason);
-        }
-        let jobs: BTreeSet<SanitizedText> = ports.into_iter().flat_map(|port| port.jobs).collect();
-        self.jobs.insert(finding.id.clone(), jobs.into_iter().collect());
-        self.findings.push(finding);
-    }
-}
-
-fn leaf_finding(cluster: &Cluster, entity: Entity, ports: &[FoundDown], members: usize) -> Finding {
-    let of = || ports.iter().map(|port| &port.finding);
-    let since = of().map(|port| port.since).min().unwrap_or_default();
+fn leaf_finding(
+    cluster: &Cluster,
+    entity: &Entity,
+    ports: &[FoundDown],
+    members: usize,
+) -> Finding {
+    let mut summed = sum_findings(entity.clone(), ports);
     let nodes: BTreeSet<NodeId> = ports.iter().map(|port| port.node).collect();
     let names = format_most_nodes(cluster, &nodes, MOST_BELOW);
-    // Which nodes and jobs have the fault is read from its victims.
-    let jobs: BTreeSet<Entity> = of().flat_map(|port| port.victims.iter().cloned()).collect();
     let nodes_below = nodes.iter().filter_map(|id| cluster.node_by_id(*id));
     let nodes_below = nodes_below.map(|node| Entity::new_node(&node.name));
-    let victims = jobs
-        .into_iter()
-        .take(MAX_VICTIMS_BELOW)
-        .chain(nodes_below.take(MAX_VICTIMS_BELOW))
-        .collect();
+    // Which nodes and jobs have the fault is read from its victims.
+    summed.victims.extend(nodes_below.take(MOST_BELOW_SWITCH));
     let on_rail = entity.rail.as_ref().map(|rail| format!(" on {}", render_rail(rail)));
     let on_rail = on_rail.unwrap_or_default();
-    let since_then = format_time_of_day(since);
+    let since_then = format_time_of_day(summed.since);
     let leaf = entity.leaf.clone().unwrap_or_default();
     let (summary, next) = if leaf.as_str() == UNNAMED {
         (
@@ -257,18 +232,5 @@ fn leaf_finding(cluster: &Cluster, entity: Entity, ports: &[FoundDown], members:
             format!("Check the power of {leaf}, its log, and its links."),
         )
     };
-    Finding {
-        since,
-        confidence: of().map(|port| port.confidence).fold(0.0, f64::max),
-        victims,
-        summary,
-        next,
-        evidence: of().filter_map(evidence_of_port).take(MAX_EVIDENCE).collect(),
-        ..Finding::new(
-            FindingKind::PortDown,
-            of().map(|port| port.severity).max().unwrap_or(Severity::Warning),
-            entity,
-        )
-    }
-    .with_lost_gpus(of().map(|port| port.lost_gpus).sum())
+    Finding { summary, next, ..summed }
 }

@@ -71,15 +71,11 @@ impl FaultyNetdev<'_> {
     /// Creates a finding about its carrier, with the jobs on the node as victims.
     fn carrier_finding(&self) -> Finding {
         let slowed = self.slowed_group().map(|(group, _)| group);
-        let victim = |job: &SanitizedText| Entity {
-            job: Some(job.clone()),
-            ..Entity::new(gaunt_schema::EntityKind::Job)
-        };
         let jobs = jobs_on_node(self.cluster, self.node);
         Finding {
             id: self.finding_id(FindingKind::PortDown),
             confidence: self.judge.limits.sure_of_fact_ratio,
-            victims: jobs.iter().take(MAX_VICTIMS).map(victim).collect(),
+            victims: jobs.iter().take(MAX_VICTIMS).map(Entity::new_job).collect(),
             next: "Check the cable and the transceivers at both ends, and the switch port."
                 .to_owned(),
             ..Finding::new(FindingKind::PortDown, Severity::Warning, self.to_entity())

@@ -8,9 +8,7 @@ use gaunt_schema::{
 };
 
 use super::{
-    JudgeState,
-    finding_lifecycle::DetectorOutcome,
-    pending_finding::{MAX_VICTIMS, format_time_of_day},
+    JudgeState, finding_lifecycle::DetectorOutcome, pending_finding::format_time_of_day,
     port_trackers::is_port_active,
 };
 
@@ -18,7 +16,10 @@ use super::{
 const LEAST_PORTS: usize = 2;
 
 /// The most ports that the evidence of a node or a switch names.
-pub(super) const MAX_EVIDENCE: usize = 8;
+const MAX_EVIDENCE: usize = 8;
+
+/// The most jobs, and the most nodes, below a switch that are its victims: twice as many as the largest switches have ports.
+pub(super) const MOST_BELOW_SWITCH: usize = 256;
 
 /// A port that is down, with its finding and the jobs on its node.
 pub(super) struct FoundDown {
@@ -35,6 +36,22 @@ impl DetectorOutcome {
             self.jobs.insert(port.finding.id.clone(), port.jobs);
             self.findings.push(port.finding);
         }
+    }
+
+    /// Adds one finding that stands for those of these ports, which may be open.
+    pub(super) fn add_instead_of(
+        &mut self,
+        judge: &JudgeState,
+        ports: Vec<FoundDown>,
+        finding: Finding,
+    ) {
+        for port in &ports {
+            let reason = format!("explained by {}", finding.id);
+            self.supersede_open(&judge.tracker, &port.finding.id, &reason);
+        }
+        let jobs: BTreeSet<SanitizedText> = ports.into_iter().flat_map(|port| port.jobs).collect();
+        self.jobs.insert(finding.id.clone(), jobs.into_iter().collect());
+        self.findings.push(finding);
     }
 }
 
@@ -58,42 +75,43 @@ pub(super) fn add_ports_or_nodes(
         };
         let rows = node.device_rows(DeviceClass::Port).iter();
         let active = rows.filter(|row| is_port_active(cluster, **row) == Some(true)).count();
-        let finding = node_finding(Entity::new_node(&node.name), &ports);
+        let finding = node_finding(&Entity::new_node(&node.name), &ports);
         let is_open = judge.tracker.open_one(&finding.id).is_some();
         match (is_open, active) {
             (false, 1..) => outcome.add_ports(ports.into_iter()),
             // Those that come back last are no faults of their own: they wait until the finding has closed.
             (true, active) if active >= ports.len() => {}
-            _ => {
-                for port in &ports {
-                    let reason = format!("explained by {}", finding.id);
-                    outcome.supersede_open(&judge.tracker, &port.finding.id, &reason);
-                }
-                let jobs: BTreeSet<SanitizedText> =
-                    ports.into_iter().flat_map(|port| port.jobs).collect();
-                outcome.jobs.insert(finding.id.clone(), jobs.into_iter().collect());
-                outcome.findings.push(finding);
-            }
+            _ => outcome.add_instead_of(judge, ports, finding),
         }
     }
 }
 
-fn node_finding(entity: Entity, ports: &[FoundDown]) -> Finding {
-    let of = || ports.iter().map(|port| &port.finding);
-    let since = of().map(|port| port.since).min().unwrap_or_default();
-    let victims: BTreeSet<Entity> = of().flat_map(|port| port.victims.iter().cloned()).collect();
-    let severity = of().map(|port| port.severity).max().unwrap_or(Severity::Warning);
+fn node_finding(entity: &Entity, ports: &[FoundDown]) -> Finding {
+    let summed = sum_findings(entity.clone(), ports);
     let all = match ports.len() {
         2 => "Both".to_owned(),
         all => format!("All {all}"),
     };
     Finding {
-        since,
-        confidence: of().map(|port| port.confidence).fold(0.0, f64::max),
-        victims: victims.into_iter().take(MAX_VICTIMS).collect(),
-        summary: format!("{all} ports of {entity} are down since {}.", format_time_of_day(since)),
+        summary: format!(
+            "{all} ports of {entity} are down since {}.",
+            format_time_of_day(summed.since)
+        ),
         next: "Check whether the node restarts; if not, its kernel log (dmesg) for the RDMA driver, its cables and its switch."
             .to_owned(),
+        ..summed
+    }
+}
+
+/// Returns a finding about what these ports share: since the first, with the evidence, the jobs and the cost of all of them.
+pub(super) fn sum_findings(entity: Entity, ports: &[FoundDown]) -> Finding {
+    let of = || ports.iter().map(|port| &port.finding);
+    let jobs: BTreeSet<Entity> = of().flat_map(|port| port.victims.iter().cloned()).collect();
+    let severity = of().map(|port| port.severity).max().unwrap_or(Severity::Warning);
+    Finding {
+        since: of().map(|port| port.since).min().unwrap_or_default(),
+        confidence: of().map(|port| port.confidence).fold(0.0, f64::max),
+        victims: jobs.into_iter().take(MOST_BELOW_SWITCH).collect(),
         evidence: of().filter_map(evidence_of_port).take(MAX_EVIDENCE).collect(),
         ..Finding::new(FindingKind::PortDown, severity, entity)
     }
@@ -101,7 +119,7 @@ fn node_finding(entity: Entity, ports: &[FoundDown]) -> Finding {
 }
 
 /// Returns the first value that shows a port down, with the name of the port.
-pub(super) fn evidence_of_port(port: &Finding) -> Option<EvidenceItem> {
+fn evidence_of_port(port: &Finding) -> Option<EvidenceItem> {
     let shown = port.evidence.iter().find(|value| value.role == EvidenceRole::Proof)?;
     Some(shown.clone().with_note(format!("{}; {}", port.entity, shown.note)))
 }

@@ -189,10 +189,6 @@ impl DownPort<'_> {
                 lost += count_waiting_gpus(self.judge, self.cluster, job);
             }
         }
-        let victim = |job: &SanitizedText| Entity {
-            job: Some(job.clone()),
-            ..Entity::new(gaunt_schema::EntityKind::Job)
-        };
         let empty = SanitizedText::default();
         let key = |at: usize| self.entry.device.key.get(at).unwrap_or(&empty);
         let entity = Entity::new_port(&self.node.name, key(0), key(1));
@@ -203,7 +199,7 @@ impl DownPort<'_> {
                 (true, 1..) => limits.sure_of_fact_ratio,
                 _ => limits.sure_of_alike_ratio,
             },
-            victims: jobs.iter().take(MAX_VICTIMS).map(victim).collect(),
+            victims: jobs.iter().take(MAX_VICTIMS).map(Entity::new_job).collect(),
             summary: self.render_summary(),
             next: self.next(),
             evidence: self.collect_evidence(),

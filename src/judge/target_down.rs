@@ -104,16 +104,12 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Nod
     });
     let silence = SilentNode { name, node, jobs: &jobs, since }.judge_silence(judge, cluster, &id);
     let critical = is_silent && silence.is_lost;
-    let victim = |job: &SanitizedText| Entity {
-        job: Some(job.clone()),
-        ..Entity::new(gaunt_schema::EntityKind::Job)
-    };
     let severity = if critical { Severity::Critical } else { Severity::Warning };
     // What the node's GPUs do meanwhile is unknown, so no cost can be counted.
     let finding = Finding {
         since,
         confidence: CERTAIN,
-        victims: if is_silent { jobs.iter().map(victim).collect() } else { Vec::new() },
+        victims: if is_silent { jobs.iter().map(Entity::new_job).collect() } else { Vec::new() },
         summary: render_summary(cluster, (name, targets), since, is_silent),
         next: targets.first().map(|target| next_step(cluster, target)).unwrap_or_default(),
         evidence: evidence.collect(),

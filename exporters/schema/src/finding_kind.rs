@@ -359,6 +359,11 @@ impl Entity {
         Self { node: Some(node.clone()), ..Self::new(EntityKind::Node) }
     }
 
+    /// A job, by its name.
+    pub fn new_job(job: &SanitizedText) -> Self {
+        Self { job: Some(job.clone()), ..Self::new(EntityKind::Job) }
+    }
+
     /// A GPU of a node.
     pub fn new_gpu(node: &SanitizedText, gpu: &SanitizedText) -> Self {
         Self { node: Some(node.clone()), gpu: Some(gpu.clone()), ..Self::new(EntityKind::Gpu) }
