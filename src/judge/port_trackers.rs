@@ -172,6 +172,47 @@ impl PortTracker {
         };
         self.fell_at.iter().all(is_recent).then(|| self.fell_at.map(|at| at.to_instant(now)))
     }
+
+    /// Whether a sample of this time is later than the last one.
+    pub(super) fn is_new(&self, at: UnixMs) -> bool {
+        CompactTimestamp::of(at).is_after(self.last_sampled)
+    }
+
+    /// Ingests a sample that is later than the last one.
+    pub(super) fn add_sample(&mut self, sample: PortSample, limits: &Thresholds) {
+        let is_first = !self.last_sampled.is_set();
+        self.last_sampled = CompactTimestamp::of(sample.at);
+        let rose = |was: CompactValue, now: Option<f64>| {
+            was.known().zip(now).is_some_and(|(was, now)| now as f32 > was)
+        };
+        let fell = rose(self.downed_before, sample.downed);
+        let stop = if fell {
+            Some(LinkStop::Down)
+        } else if rose(self.recovered_before, sample.recovered) {
+            Some(LinkStop::Recovery)
+        } else {
+            (sample.has_carrier_changed && !is_first).then_some(LinkStop::Carrier)
+        };
+        if sample.is_active {
+            if let Some(stop) = stop.filter(|_| self.down == 0) {
+                self.add_stop(sample.at, stop);
+            }
+            self.was_active = true;
+            self.down = 0;
+            self.downed_before = sample.downed.into();
+            self.recovered_before = sample.recovered.into();
+            self.rate_before = sample.rate.into();
+            return;
+        }
+        if self.down == 0 {
+            self.since = CompactTimestamp::of(sample.at);
+        }
+        self.down = self.down.saturating_add(1);
+        // The link itself counted that it went down: no second sample is needed.
+        if fell || stop == Some(LinkStop::Carrier) {
+            self.down = self.down.max(u16::try_from(limits.port_samples).unwrap_or(u16::MAX));
+        }
+    }
 }
 
 impl PortTrackers {
@@ -241,49 +282,6 @@ impl PortTrackers {
                 };
                 port.add_sample(sample, limits);
             }
-        }
-    }
-}
-
-impl PortTracker {
-    /// Whether a sample of this time is later than the last one.
-    pub(super) fn is_new(&self, at: UnixMs) -> bool {
-        CompactTimestamp::of(at).is_after(self.last_sampled)
-    }
-
-    /// Ingests a sample that is later than the last one.
-    pub(super) fn add_sample(&mut self, sample: PortSample, limits: &Thresholds) {
-        let is_first = !self.last_sampled.is_set();
-        self.last_sampled = CompactTimestamp::of(sample.at);
-        let rose = |was: CompactValue, now: Option<f64>| {
-            was.known().zip(now).is_some_and(|(was, now)| now as f32 > was)
-        };
-        let fell = rose(self.downed_before, sample.downed);
-        let stop = if fell {
-            Some(LinkStop::Down)
-        } else if rose(self.recovered_before, sample.recovered) {
-            Some(LinkStop::Recovery)
-        } else {
-            (sample.has_carrier_changed && !is_first).then_some(LinkStop::Carrier)
-        };
-        if sample.is_active {
-            if let Some(stop) = stop.filter(|_| self.down == 0) {
-                self.add_stop(sample.at, stop);
-            }
-            self.was_active = true;
-            self.down = 0;
-            self.downed_before = sample.downed.into();
-            self.recovered_before = sample.recovered.into();
-            self.rate_before = sample.rate.into();
-            return;
-        }
-        if self.down == 0 {
-            self.since = CompactTimestamp::of(sample.at);
-        }
-        self.down = self.down.saturating_add(1);
-        // The link itself counted that it went down: no second sample is needed.
-        if fell || stop == Some(LinkStop::Carrier) {
-            self.down = self.down.max(u16::try_from(limits.port_samples).unwrap_or(u16::MAX));
         }
     }
 }
