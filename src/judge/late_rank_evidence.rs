@@ -123,8 +123,9 @@ impl<'a> LateRankEvidence<'a> {
         let LateRank { operation, communicator, .. } = late;
         let rank = late.rank.as_ref().filter(|_| self.gpus.len() == 1);
         let place = rank.map_or("of".to_owned(), |rank| format!("as rank {rank} of"));
+        let comes = if self.gpus.len() == 1 { "comes" } else { "come" };
         format!(
-            "{} comes last to {operation} {place} communicator {communicator} ({own}, others {others})",
+            "{} {comes} last to {operation} {place} communicator {communicator} ({own}, others {others})",
             self.title
         )
     }

@@ -121,8 +121,6 @@ mod suppression;
 mod switch_port_averages;
 mod target_down;
 mod telemetry_stale;
-#[cfg(test)]
-mod tests;
 mod thresholds;
 mod uneven_group;
 mod unexplained_slowdown;
@@ -300,6 +298,11 @@ impl Judge {
     /// Returns the state and loss of every GPU as of the last step; takes an earlier buffer back in exchange.
     pub fn swap_loss(&mut self, earlier: FleetLoss) -> FleetLoss {
         std::mem::replace(&mut self.loss, earlier)
+    }
+
+    /// Returns the state and loss of every GPU as of the last step.
+    pub fn loss(&self) -> &FleetLoss {
+        &self.loss
     }
 
     /// Returns the nodes that are to read the status of NCCL's RAS, as of the last step: one of each job that seems to hang.

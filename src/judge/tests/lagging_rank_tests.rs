@@ -5,8 +5,7 @@ use gaunt_schema::{
     catalogue::{gpu, gpu_parts, host, nccl_ras},
 };
 
-use super::telemetry_tests::{TargetFixture, node_report, push_reading};
-use crate::EvidenceRow;
+use super::telemetry_tests::{TargetFixture, evidence_of, node_report, push_reading};
 
 /// Two nodes; RAS names them by address.
 const NODES: [(&str, &str); 2] = [("ash", "10.1.0.1"), ("birch", "10.1.0.2")];
@@ -119,8 +118,7 @@ fn hung_job_names_the_rank_that_is_behind_with_its_gpu() {
     let expected = "; rank 0 of communicator 0xab on birch · GPU 1 launched 41 of 42 AllReduce, 3 ranks waiting.";
     assert!(finding.summary.ends_with(expected), "{}", finding.summary);
     assert!(finding.next.starts_with("Inspect process 1003 of birch · GPU 1"), "{}", finding.next);
-    let item =
-        finding.evidence.iter().find(|item| EvidenceRow::LaggingRank.is_row_of(item)).unwrap();
+    let item = evidence_of(&finding, "operations launched by the lagging rank").unwrap();
     assert_eq!((item.value, item.limit), (Some(41.0), Some(42.0)));
     let note = "AllReduce, rank 0 of communicator 0xab: birch · GPU 1, host 10.1.0.2, process 1003; 3 ranks waiting; limit: the rank that is furthest";
     assert_eq!(item.note, note);
@@ -180,8 +178,7 @@ fn dead_rank_comes_before_one_that_is_behind() {
     let expected =
         "; rank 1 of communicator 0xab on ash · GPU 1 is dead, 3 ranks waiting, and 1 more lag.";
     assert!(finding.summary.ends_with(expected), "{}", finding.summary);
-    let row = EvidenceRow::UnreachedRanks;
-    let item = finding.evidence.iter().find(|item| row.is_row_of(item)).unwrap();
+    let item = evidence_of(&finding, "ranks that NCCL RAS does not reach").unwrap();
     assert_eq!(item.value, Some(1.0));
 }
 

@@ -1,12 +1,12 @@
 //! Tests of loss attribution: which share of a GPU is lost, and the cause that it is attributed to.
 
 use super::*;
-use crate::{AttributedCause, gpus_of_parts};
+use gaunt_judge::{AttributedCause, gpus_of_parts};
 
 impl JobFixture {
     /// Lost GPUs of findings, idle and unexplained.
     fn lost_gpus(&self) -> (f64, f64, f64) {
-        let totals = self.judge.loss.totals;
+        let totals = self.judge.loss().totals;
         let of = gpus_of_parts;
         (of(totals.findings), of(totals.idle), of(totals.unexplained))
     }
@@ -15,10 +15,10 @@ impl JobFixture {
     fn gpus_of(&self, node: &str) -> Vec<(GpuState, f64, Option<AttributedCause>)> {
         let (_, node) = self.cluster.node_by_name(node).unwrap();
         let rows = node.device_rows(gaunt_schema::DeviceClass::Gpu).iter();
-        let gpus = rows.map(|row| self.judge.loss.gpus[*row as usize]);
+        let gpus = rows.map(|row| self.judge.loss().gpus[*row as usize]);
         let of = |parts: u16| gpus_of_parts(parts.into());
         let cause =
-            |gpu| self.judge.loss.causes.attributed_parts(gpu).next().map(|(cause, _)| cause);
+            |gpu| self.judge.loss().causes.attributed_parts(gpu).next().map(|(cause, _)| cause);
         gpus.map(|gpu| (gpu.shown_state(), of(gpu.lost_parts()), cause(gpu))).collect()
     }
 }

@@ -6,7 +6,7 @@ use gaunt_schema::{
 };
 
 use super::telemetry_tests::{TargetFixture, node_report, push_reading};
-use crate::CrossNodeBandwidth;
+use gaunt_judge::{CrossNodeBandwidth, Thresholds};
 
 const NODES: [(&str, Dialect); 2] = [("ash", Dialect::Gaunt), ("elm", Dialect::Gaunt)];
 
@@ -72,8 +72,8 @@ fn probe_through_the_host_blames_pcie_and_old_probe_nothing() {
     let mut fixture = TargetFixture::new(&NODES);
     fixture.run(5, |_, node_index| probe_report(node_index, 0.4, "host", 1.0));
     assert_eq!(open_severities(&fixture), [("pcie_degraded/ash", Severity::Warning)]);
-    let mut fixture = TargetFixture::new(&NODES);
-    fixture.judge.state.limits.probe_valid_seconds = 60.0;
+    let limits = Thresholds { probe_valid_seconds: 60.0, ..Thresholds::default() };
+    let mut fixture = TargetFixture::new(&NODES).with_limits(limits);
     fixture.run(5, |_, node_index| probe_report(node_index, 0.4, "peer", -100.0));
     assert_eq!(open_severities(&fixture), []);
     fixture.run(5, |_, node_index| probe_report(node_index, 0.4, "local", 1.0));

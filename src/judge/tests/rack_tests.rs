@@ -144,6 +144,7 @@ fn refused_host_name_names_the_setting() {
         let batch = Batch { target: TargetId(0), at, duration_ms: 1.0, outcome };
         fixture.cluster.ingest_delivery(Delivery::Batch(batch));
     }
-    let problem = crate::target_problem(&fixture.cluster, &fixture.cluster.tracked_targets()[0]);
+    let problem =
+        gaunt_judge::target_problem(&fixture.cluster, &fixture.cluster.tracked_targets()[0]);
     assert!(problem.is_some_and(|text| text.contains("add it to `names`")));
 }

@@ -1,7 +1,7 @@
 //! Tests of judges that continue after a restart, and of first samples of devices that were down before.
 
 use super::*;
-use crate::{BaselineSnapshot, FindingSnapshot};
+use gaunt_judge::{BaselineSnapshot, FindingSnapshot};
 
 impl JobFixture {
     /// Continues after so many seconds in a new judge with the saved state, and reads all targets anew.

@@ -9,8 +9,8 @@ use gaunt_schema::{
 };
 
 use super::telemetry_tests::{node_report, push_reading};
-use crate::{Judge, Thresholds};
 use gaunt_cluster::Cluster;
+use gaunt_judge::{Judge, Thresholds};
 
 const NODES: [&str; 4] = ["ash", "birch", "cedar", "elm"];
 

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use gaunt_schema::{
-    AbsenceReason, Batch, Delivery, Device, DeviceClass, Dialect, FabricCable, FindingKind,
-    GpuState, MetricId, Reading, RejectionCounts, Report, ScrapeTarget, ScrapedPage, Severity,
-    SourceTopology, TargetId, TopologyOrigin, UnixMs,
+    AbsenceReason, Batch, Delivery, Device, DeviceClass, Dialect, EvidenceItem, FabricCable,
+    Finding, FindingKind, GpuState, MetricId, Reading, RejectionCounts, Report, ScrapeTarget,
+    ScrapedPage, Severity, SourceTopology, TargetId, TopologyOrigin, UnixMs,
     catalogue::{exporter, gpu, host, port, service, switch_port},
 };
 
-use crate::{Judge, Thresholds};
 use gaunt_cluster::Cluster;
+use gaunt_judge::{Judge, Thresholds};
 
 /// Targets that are scraped once a second, with arbitrary pages.
 pub(super) struct TargetFixture {
@@ -31,6 +31,11 @@ impl TargetFixture {
         let cluster = cluster_at(0, named.collect());
         let dialects = targets.iter().map(|(_, dialect)| *dialect).collect();
         Self { cluster, judge: Judge::new(Thresholds::default()), dialects, second: 0 }
+    }
+
+    pub(super) fn with_limits(mut self, limits: Thresholds) -> Self {
+        self.judge = Judge::new(limits);
+        self
     }
 
     /// Continues after so many seconds with the saved findings, as after a restart.
@@ -65,9 +70,19 @@ impl TargetFixture {
         self
     }
 
+    /// The usual value of a host that is saved at this place.
+    pub(super) fn saved_host_baseline(&self, node: &str, place: usize) -> f64 {
+        let saved = serde_json::to_value(self.judge.snapshot_baselines(&self.cluster)).unwrap();
+        saved["nodes"][node]["host"][place][0].as_f64().unwrap()
+    }
+
     pub(super) fn open_ids(&self) -> Vec<&str> {
         self.judge.open_findings().into_iter().map(|finding| finding.id.as_str()).collect()
     }
+}
+
+pub(super) fn evidence_of<'a>(finding: &'a Finding, label: &str) -> Option<&'a EvidenceItem> {
+    finding.evidence.iter().find(|item| item.what == label)
 }
 
 fn cluster_at(second: i64, targets: Vec<ScrapeTarget>) -> Cluster {

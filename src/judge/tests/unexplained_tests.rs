@@ -270,7 +270,7 @@ fn job_whose_memory_becomes_busy_does_other_work_and_has_lost_no_speed() {
         job.run(150, RankShown { dram: Some(0.18), ..USUAL });
         let other = RankShown { dram: Some(dram), ..at_pace(pace) };
         job.run(90, other);
-        let totals = job.fixture.judge.loss.totals;
+        let totals = job.fixture.judge.loss().totals;
         let lost = totals.findings + totals.unexplained;
         assert_eq!(lost > 0, is_lost, "{lost} at {dram}");
         assert_eq!(job.open_ids().contains(&ID), is_lost, "{:?} at {dram}", job.open_ids());

@@ -1,5 +1,7 @@
 //! Tests of findings in virtual time: opened, kept, closed.
 
+#![expect(clippy::unwrap_used, reason = "what a fixture lacks fails the test")]
+
 use std::time::Duration;
 
 use gaunt_schema::{
@@ -38,8 +40,8 @@ mod telemetry_tests;
 mod unexplained_tests;
 mod waited_for_tests;
 
-use super::{EvidenceRow, Judge, Thresholds};
 use gaunt_cluster::Cluster;
+use gaunt_judge::{Judge, Thresholds};
 
 /// A few nodes of one job, each with GPUs and ports, scraped once a second.
 struct JobFixture {
@@ -229,11 +231,12 @@ fn port_is_down_after_two_samples_and_up_again_after_ten_seconds() {
         finding.summary,
         "mlx5_0/1 on gpu001 is down since 00:00:21Z: 2 of its 2 sibling ports are active."
     );
-    let evidence =
-        |row: EvidenceRow| finding.evidence.iter().find(|number| row.is_row_of(number)).unwrap();
-    let state = evidence(EvidenceRow::LogicalState);
+    let state = telemetry_tests::evidence_of(finding, "logical state").unwrap();
     assert_eq!((state.value, state.limit), (Some(1.0), Some(4.0)));
-    assert_eq!(evidence(EvidenceRow::ActiveSiblingPorts).value, Some(2.0));
+    assert_eq!(
+        telemetry_tests::evidence_of(finding, "active sibling ports").unwrap().value,
+        Some(2.0)
+    );
     assert_eq!(fixture.run(9, with_port(UP)).open_ids(), [PORT]);
     assert_eq!(fixture.run(1, with_port(UP)).open_ids(), [""; 0]);
     fixture.run(2, with_port(DOWN));
