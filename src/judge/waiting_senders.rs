@@ -49,7 +49,25 @@ pub(super) fn find_awaited_receivers(
         let member = RailMember { index, leaf: port.leaf, congested: port.congested };
         rails.entry((job, &port.rail)).or_default().push(member);
     }
-    rails.into_values().filter_map(find_awaited).collect()
+    let mut awaited: Vec<AwaitedReceiver> = rails.into_values().filter_map(find_awaited).collect();
+    drop_lone_nodes(&mut awaited, |receiver| (ports[receiver].node, ports[receiver].leaf));
+    awaited
+}
+
+/// Drops the receivers of a node that the others wait for on several rails, if its switches are not known: it is more likely
+/// that it alone is connected to another switch than that all of its ports receive too much.
+fn drop_lone_nodes<'a, N: Ord>(
+    awaited: &mut Vec<AwaitedReceiver>,
+    place: impl Fn(usize) -> (N, Option<&'a SanitizedText>),
+) {
+    let mut rails: BTreeMap<N, usize> = BTreeMap::new();
+    for receiver in awaited.iter() {
+        *rails.entry(place(receiver.receiver).0).or_default() += 1;
+    }
+    awaited.retain(|receiver| {
+        let (node, leaf) = place(receiver.receiver);
+        leaf.is_some() || rails[&node] == 1
+    });
 }
 
 /// Returns the only port that does not wait, if the others wait below the same leaf, as far as leaves are known.
@@ -105,5 +123,18 @@ mod tests {
         assert!(find_awaited(of_leaves(1)).is_none(), "the leaf itself may be congested");
         let one_sender = vec![member(0, None, Some(true)), member(1, None, None)];
         assert!(find_awaited(one_sender).is_none());
+    }
+
+    #[test]
+    fn node_that_is_awaited_on_several_rails_is_below_another_switch() {
+        let leaf: SanitizedText = "leaf-1".into();
+        let left = |places: [(u32, Option<&SanitizedText>); 3]| {
+            let awaited = |receiver| AwaitedReceiver { receiver, senders: vec![7, 8] };
+            let mut all = (0..3).map(awaited).collect();
+            drop_lone_nodes(&mut all, |at| places[at]);
+            all.iter().map(|awaited| awaited.receiver).collect::<Vec<_>>()
+        };
+        assert_eq!(left([(1, None), (2, None), (1, None)]), [1]);
+        assert_eq!(left([(1, Some(&leaf)), (2, None), (1, Some(&leaf))]), [0, 1, 2]);
     }
 }

@@ -231,12 +231,10 @@ fn port_is_down_after_two_samples_and_up_again_after_ten_seconds() {
         finding.summary,
         "mlx5_0/1 on gpu001 is down since 00:00:21Z: 2 of its 2 sibling ports are active."
     );
-    let state = telemetry_tests::evidence_of(finding, "logical state").unwrap();
+    let evidence = |label| telemetry_tests::evidence_of(finding, label).unwrap();
+    let state = evidence("logical state");
     assert_eq!((state.value, state.limit), (Some(1.0), Some(4.0)));
-    assert_eq!(
-        telemetry_tests::evidence_of(finding, "active sibling ports").unwrap().value,
-        Some(2.0)
-    );
+    assert_eq!(evidence("active sibling ports").value, Some(2.0));
     assert_eq!(fixture.run(9, with_port(UP)).open_ids(), [PORT]);
     assert_eq!(fixture.run(1, with_port(UP)).open_ids(), [""; 0]);
     fixture.run(2, with_port(DOWN));
@@ -498,6 +496,5 @@ fn gpu_that_is_missing_explains_that_its_job_hangs() {
     fixture.run(2, [Some(gone), Some(WAITING)]);
     assert_eq!(fixture.open_ids(), ["gpu_failed/gpu001/0"]);
     assert_eq!(fixture.finding_by_id("gpu_failed/gpu001/0").severity, Severity::Critical);
-    fixture.run(200, [Some(gone), Some(WAITING)]);
-    assert_eq!(fixture.open_ids(), ["gpu_failed/gpu001/0"]);
+    assert_eq!(fixture.run(200, [Some(gone), Some(WAITING)]).open_ids(), ["gpu_failed/gpu001/0"]);
 }
