@@ -11,8 +11,8 @@ use super::{
     pending_finding::{PendingFinding, format_percent, format_time_of_day},
 };
 
-/// Restarts in a row from which a job is in a crash loop, and from which that is a warning: one follows a deploy or a failure
-/// from which it recovers.
+/// Restarts in a row from which a job is in a crash loop, and from which that is a warning in any case: one follows a deploy
+/// or a failure from which it recovers. Two are a warning of a job with a name that worked far longer before.
 const LEAST_RESTARTS: usize = 2;
 const WARNING_RESTARTS: usize = 3;
 
@@ -49,8 +49,9 @@ fn detect_crash_loop(
     if !is_loop || count.lost_share < limits.unexplained_ratio {
         return None;
     }
+    let fails = count.ends_sooner && group.job.is_some();
     // Whoever works in a notebook restarts it now and then.
-    let is_warning = (is_restored || in_a_row >= WARNING_RESTARTS) && group.gpus.len() > 1;
+    let is_warning = (is_restored || fails || in_a_row >= WARNING_RESTARTS) && group.gpus.len() > 1;
     let times = match count.ends {
         1 => "again".to_owned(),
         ends => format!("{ends} times"),

@@ -59,6 +59,8 @@ impl GpuStart {
     ) {
         self.has_worked |= works;
         let Some(used) = used else { return };
+        // What worked lately on a GPU that was free in between were other processes.
+        let works = works && (works_now || !self.is_empty() && !self.began.is_set());
         if works || !used.is_held {
             self.began = CompactTimestamp::default();
         } else if self.is_empty() {
@@ -145,6 +147,18 @@ mod tests {
             start.observe_memory(UnixMs(1_800_000_000_000), Some(used(bytes)), [works; 2]);
             assert_eq!(start.has_ended(), has_ended, "{bytes} {works}");
         }
+    }
+
+    #[test]
+    fn work_before_the_memory_was_freed_is_not_that_of_the_next_process() {
+        let mut start = GpuStart::default();
+        let at = |second: i64| UnixMs(1_800_000_000_000 + second * 1_000);
+        start.observe_memory(at(0), Some(used(60e9)), [true; 2]);
+        start.observe_memory(at(20), Some(used(1e8)), [true, false]);
+        start.observe_memory(at(40), Some(used(60e9)), [true, false]);
+        assert!(start.is_starting(at(40)));
+        start.observe_memory(at(60), Some(used(60e9)), [true; 2]);
+        assert!(!start.is_starting(at(60)));
     }
 
     #[test]

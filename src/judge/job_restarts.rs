@@ -22,6 +22,9 @@ pub(super) const LONGEST_CYCLE_S: f64 = 900.0;
 /// neither at one instant, and not all nodes are sampled at the same time.
 const MOST_GPUS: f64 = 0.75;
 
+/// The share of them on which processes must have ended or begun anew: samples of the others may be too rare to show it.
+const NEW_GPUS: f64 = 0.6;
+
 /// How many times as long as each run since its first end a job without a name worked before.
 const LONGER_TIMES: f64 = 2.0;
 
@@ -48,7 +51,7 @@ struct ProcessEnd {
     at: UnixMs,
     /// Seconds until the job worked again, or until now.
     lost: f64,
-    /// Seconds in which no GPU bore its name.
+    /// Seconds in which no GPU bore its name and nobody held its GPUs: schedulers may name a job later than it begins.
     unnamed: f64,
     has_worked_since: bool,
 }
@@ -86,6 +89,8 @@ pub(super) struct RestartCount {
     pub(super) restarts: usize,
     /// When they first ended.
     pub(super) since: UnixMs,
+    /// Whether it worked far longer before that than ever since.
+    pub(super) ends_sooner: bool,
     /// The share of the time since then in which the job had no processes, or these had not worked yet.
     pub(super) lost_share: f64,
 }
@@ -95,6 +100,9 @@ pub(super) struct RestartCount {
 struct ProcessState {
     /// Whether processes hold its GPUs; none while some do and others do not.
     is_held: Option<bool>,
+    /// Whether they have ended or begun anew, and not worked since: samples of its nodes may never show all GPUs free at
+    /// one time.
+    is_new: bool,
     /// Whether they are past their start.
     works: bool,
     /// Whether they work on with less memory than before: they had not ended.
@@ -133,7 +141,7 @@ impl JobRestarts {
                 }
                 let state = ProcessState::of(&of_job.watched, gpus, now);
                 of_job.observe_state(now, passed, state);
-                if let Some(last) = of_job.ends.last_mut() {
+                if let Some(last) = of_job.ends.last_mut().filter(|_| !of_job.is_held) {
                     last.unnamed += passed;
                 }
             }
@@ -159,10 +167,12 @@ impl JobRestarts {
 impl ProcessState {
     /// Returns what these GPUs show; what a page does not say now is as it was before.
     fn of(watched: &[WatchedGpu], gpus: &[GpuTracker], now: UnixMs) -> Self {
-        let (mut empty, mut working, mut less) = (0, 0, 0);
+        let (mut empty, mut starting, mut working, mut less) = (0, 0, 0, 0);
         for start in watched.iter().filter_map(|gpu| Some(gpus.get(gpu.row as usize)?.start)) {
             empty += usize::from(start.has_ended());
-            working += usize::from(!start.has_ended() && !start.is_starting(now));
+            let starts = !start.has_ended() && start.is_starting(now);
+            starting += usize::from(starts);
+            working += usize::from(!start.has_ended() && !starts);
             less += usize::from(start.needs_less());
         }
         let is_most = |count: usize| count as f64 >= watched.len() as f64 * MOST_GPUS;
@@ -171,7 +181,12 @@ impl ProcessState {
             (_, true) => Some(true),
             _ => None,
         };
-        Self { is_held, works: is_most(working), needs_less: is_most(less) }
+        Self {
+            is_held,
+            is_new: (empty + starting) as f64 >= watched.len() as f64 * NEW_GPUS,
+            works: is_most(working),
+            needs_less: is_most(less),
+        }
     }
 }
 
@@ -208,8 +223,10 @@ impl ProcessHistory {
         if state.works {
             self.worked += passed;
         }
+        let has_worked = self.ends.last().map_or(self.worked > 0.0, |last| last.has_worked_since);
+        let has_ended = state.is_held == Some(false) || state.is_new && has_worked;
         match state.is_held {
-            Some(false) if self.is_held => self.add_end(now),
+            _ if has_ended && self.is_held => self.add_end(now),
             Some(true) => self.is_held = true,
             _ => {}
         }
@@ -238,8 +255,8 @@ impl ProcessHistory {
     fn count_restarts(&self, now: UnixMs) -> Option<RestartCount> {
         // Without a name nobody knows whether it is one job: short tests of idle nodes come one after the other, too. A job
         // that fails worked longer before.
-        if !self.is_named && self.worked_before <= self.worked_since.max(self.worked) * LONGER_TIMES
-        {
+        let ends_sooner = self.worked_before > self.worked_since.max(self.worked) * LONGER_TIMES;
+        if !self.is_named && !ends_sooner {
             return None;
         }
         let (first, last) = (self.ends.first()?, self.ends.last()?);
@@ -253,6 +270,7 @@ impl ProcessHistory {
             ends: self.ends.len(),
             restarts: self.ends.len() - usize::from(!self.is_held),
             since: first.at,
+            ends_sooner,
             lost_share: (unused / seconds_between(first.at, now).max(1.0)).min(1.0),
         })
     }
@@ -270,7 +288,8 @@ mod tests {
     fn observe(history: &mut ProcessHistory, now: &mut i64, seconds: i64, held: bool, works: bool) {
         for _ in 0..seconds {
             *now += 1;
-            let state = ProcessState { is_held: Some(held), works, needs_less: false };
+            let state =
+                ProcessState { is_held: Some(held), is_new: !held, works, needs_less: false };
             history.observe_state(UnixMs(*now * 1_000), 1.0, state);
         }
     }
@@ -295,6 +314,27 @@ mod tests {
         assert_eq!((count.ends, count.restarts), (3, 2), "it has not begun again");
         observe(&mut history, &mut now, 250, true, true);
         assert_eq!(history.count_restarts(UnixMs(now * 1_000)), None, "it works for longer");
+    }
+
+    #[test]
+    fn job_has_ended_although_its_nodes_are_never_seen_free_at_one_time() {
+        let mut history = ProcessHistory { is_named: true, ..ProcessHistory::default() };
+        let mut now = 0;
+        let mut observe = |seconds: i64, is_held: Option<bool>, is_new: bool, works: bool| {
+            for _ in 0..seconds {
+                now += 1;
+                let state = ProcessState { is_held, is_new, works, needs_less: false };
+                history.observe_state(UnixMs(now * 1_000), 1.0, state);
+            }
+            history.ends.len()
+        };
+        assert_eq!(observe(600, Some(true), false, true), 0);
+        // Some are free, then others, and the first ones start: one end.
+        assert_eq!(observe(10, None, false, false), 0);
+        assert_eq!(observe(10, None, true, false), 1);
+        assert_eq!(observe(30, Some(true), true, false), 1);
+        assert_eq!(observe(30, Some(true), false, true), 1);
+        assert_eq!(observe(10, None, true, false), 2);
     }
 
     #[test]
