@@ -15,6 +15,7 @@ use super::{
     pending_finding::{PendingFinding, format_count, format_percent},
     robust_stats::median,
     sample_interval::SampleInterval,
+    shared_storage::{LoneWaiter, find_lone_waiter, find_pressed, split_waiters},
     starved_node::{StarvedNode, checkpoint_seconds},
     starved_rounds::{RareVerdict, detect_from_rounds},
 };
@@ -30,6 +31,7 @@ pub(super) fn detect_starved_nodes(
 ) {
     let mut reported = BTreeSet::new();
     let mut storage: Vec<(&JobGroup, Vec<StarvedNode<'_>>)> = Vec::new();
+    let mut lone: Vec<LoneWaiter<'_>> = Vec::new();
     for group in judge.job_groups.all_groups() {
         checkpoint_pause::refute_starvation(judge, cluster, group, outcome);
         // A job that stops, or nearly does, most likely writes a checkpoint or has ended, until that has outlasted a pause.
@@ -90,13 +92,32 @@ pub(super) fn detect_starved_nodes(
         }
         // While most hosts wait for input no single one is to blame, however few were sampled as starved by now.
         let together = group.nodes.len() > 1 && most * 2 > group.nodes.len();
+        if starved.is_empty() {
+            lone.extend(find_pressed(judge, cluster, group));
+        }
         for starved in starved {
             if together && starved.excess_io_pressure(judge, cluster).is_some() {
                 continue;
             }
-            add_node(starved, outcome);
+            match find_lone_waiter(judge, cluster, group, starved, page_delay) {
+                Ok(waiter) => lone.push(waiter),
+                Err(starved) => add_node(starved, outcome),
+            }
         }
         add_only_pressed(judge, cluster, group, before, outcome);
+    }
+    let paused = |waiter: &LoneWaiter<'_>| contains_a_pause(judge, cluster, waiter.group);
+    let (mut own, lone): (Vec<_>, Vec<_>) = lone.into_iter().partition(paused);
+    let (shared, rest) = split_waiters(judge, cluster, lone);
+    own.extend(rest);
+    storage.extend(shared.into_iter().map(|waiter| (waiter.group, vec![waiter.starved])));
+    for waiter in own.into_iter().filter(|waiter| waiter.is_shown) {
+        if reported.insert(waiter.starved.id) {
+            let pending = waiter.starved.pending_finding(judge, cluster);
+            outcome
+                .suspicions
+                .extend(pending.map(|pending| pending.with_page_delay(waiter.page_delay)));
+        }
     }
     storage.retain(|(group, _)| !contains_a_pause(judge, cluster, group));
     if !storage.is_empty() {
@@ -254,7 +275,7 @@ fn storage_slow_finding(
         .with_slowed_jobs(groups.iter().map(|(group, _)| group.group_key()))
         .with_cost(lost, groups.iter().flat_map(|(group, _)| group.list_victims(cluster, None)).take(super::pending_finding::MAX_VICTIMS).collect())
         .with_summary(
-            format!("{}{of} wait for IO together{pressure}: shared storage is slow.", format_count(nodes, "node")),
+            format!("{}{of} {} for IO together{pressure}: shared storage is slow.", format_count(nodes, "node"), if nodes == 1 { "waits" } else { "wait" }),
             "Check the file system that these nodes share: its servers, its network, and its other clients.".to_owned(),
         )
         .with_possible_evidence([

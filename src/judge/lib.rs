@@ -105,6 +105,7 @@ mod robust_stats;
 mod row_remaps;
 mod sample_interval;
 mod serving_queue;
+mod shared_storage;
 mod shift_detector;
 mod silent_node;
 mod slow_gpu;

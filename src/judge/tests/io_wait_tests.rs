@@ -24,7 +24,11 @@ struct Waits {
 
 /// The page of a node that waits a little for its chores, and from the onset on for something else.
 fn page(second: i64, waits: Waits) -> Report {
-    let mut page = node_report("ash");
+    page_of("ash", second, waits)
+}
+
+fn page_of(node: &str, second: i64, waits: Waits) -> Report {
+    let mut page = node_report(node);
     let since = (second - ONSET).max(0) as f64;
     let busy = if since > 0.0 { waits.busy } else { 1.0 };
     for index in 0..4 {
@@ -157,4 +161,33 @@ fn host_of_gpus_that_wait_for_requests_never_pages_for_what_it_waits_for() {
     };
     assert_eq!(severity(false), Some(Severity::Critical));
     assert_eq!(severity(true), Some(Severity::Warning));
+}
+
+/// Jobs on one node each, whose hosts wait for IO from the onset on, each so many seconds later; their GPUs show it always, or
+/// most of the time.
+#[test]
+fn jobs_on_one_node_each_that_begin_to_wait_together_wait_for_storage_that_they_share() {
+    let found = |later: [i64; 3], seconds: i64, shows_always: bool| {
+        let nodes = ["ash", "birch", "cedar"];
+        let mut fixture = TargetFixture::new(&nodes.map(|node| (node, Dialect::Gaunt)));
+        fixture.run(seconds, |second, node| {
+            let is_hidden = !shows_always && second / 20 % 3 == node as i64;
+            let busy = if is_hidden { 0.95 } else { 0.4 };
+            let waits = Waits { has_psi: true, share: 0.5, busy, written: 0.0 };
+            let mut page = page_of(nodes[node], second - later[node], waits);
+            for index in 0..4 {
+                let device = page.ensure_device(Device::new_gpu(index));
+                page.add_info(device, gpu::JOB_INFO, &[("job", nodes[node])]);
+            }
+            page
+        });
+        fixture.open_ids().into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    const NEVER: i64 = 10_000;
+    for seconds in (ONSET + 90..ONSET + 400).step_by(10) {
+        assert_eq!(found([0, 20, NEVER], seconds, false), ["storage_slow"], "after {seconds} s");
+    }
+    assert_eq!(found([0, NEVER, NEVER], ONSET + 60, true), ["data_starved/ash"]);
+    let apart = found([0, 180, NEVER], ONSET + 240, true);
+    assert_eq!(apart, ["data_starved/ash", "data_starved/birch"]);
 }

@@ -1,0 +1,123 @@
+//! Storage that jobs on one node each share: one job does not tell whether its node or the storage is slow, several that
+//! begin to wait for IO at about the same time do.
+
+use std::collections::BTreeSet;
+
+use gaunt_cluster::{Cluster, NodeId};
+use gaunt_schema::{Entity, EntityKind, Finding, FindingKind, UnixMs};
+
+use super::{JudgeState, job_group::JobGroup, starved_node::StarvedNode, starved_node::told_kind};
+
+/// Seconds within which the jobs on one node each must have begun to wait for what they share.
+const TOGETHER_SECONDS: f64 = 120.0;
+
+/// A job on one node whose tasks wait for IO.
+pub(super) struct LoneWaiter<'a> {
+    pub(super) group: &'a JobGroup,
+    pub(super) starved: StarvedNode<'a>,
+    /// Whether its GPUs show it now.
+    pub(super) is_shown: bool,
+    /// How long a page about its node alone waits.
+    pub(super) page_delay: f64,
+}
+
+/// Returns a job on one node, whose GPUs wait for input now, if its host waits for IO.
+pub(super) fn find_lone_waiter<'a>(
+    judge: &'a JudgeState,
+    cluster: &'a Cluster,
+    group: &'a JobGroup,
+    starved: StarvedNode<'a>,
+    page_delay: f64,
+) -> Result<LoneWaiter<'a>, StarvedNode<'a>> {
+    if group.nodes.len() == 1 && starved.excess_io_pressure(judge, cluster).is_some() {
+        return Ok(LoneWaiter { group, starved, is_shown: true, page_delay });
+    }
+    Err(starved)
+}
+
+/// Returns a job on one node whose host waits for IO while that is told of its node or of storage: its GPUs do not show it in
+/// each sample.
+pub(super) fn find_pressed<'a>(
+    judge: &'a JudgeState,
+    cluster: &'a Cluster,
+    group: &'a JobGroup,
+) -> Option<LoneWaiter<'a>> {
+    let [id] = group.nodes[..] else { return None };
+    let host = judge.hosts.get(&id)?;
+    let is_pressed = (is_told(judge) || told_of(judge, cluster, id).is_some())
+        && host.excess_io_pressure(cluster, &judge.limits).is_some();
+    let starved = StarvedNode::of_idle_rows(judge, cluster, group, id, None, false);
+    let starved = starved.filter(|_| is_pressed)?;
+    Some(LoneWaiter { group, starved, is_shown: false, page_delay: 0.0 })
+}
+
+/// Splits jobs on one node each into those that wait for storage that they share, and those that wait for their own node.
+pub(super) fn split_waiters<'a>(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    mut waiters: Vec<LoneWaiter<'a>>,
+) -> (Vec<LoneWaiter<'a>>, Vec<LoneWaiter<'a>>) {
+    // Several jobs on one node say no more than one of them.
+    let mut nodes = BTreeSet::new();
+    waiters.sort_by_key(|waiter| !waiter.is_shown);
+    waiters.retain(|waiter| nodes.insert(waiter.starved.id));
+    if is_told(judge) && waiters.len() as f64 >= judge.limits.sharing_members {
+        return (waiters, Vec::new());
+    }
+    if waiters.iter().all(|waiter| !waiter.is_shown) {
+        return (Vec::new(), waiters);
+    }
+    let mut begins: Vec<(UnixMs, LoneWaiter<'a>)> = waiters
+        .into_iter()
+        .map(|waiter| {
+            let since = told_of(judge, cluster, waiter.starved.id);
+            (since.unwrap_or(cluster.now()), waiter)
+        })
+        .collect();
+    begins.sort_by_key(|(since, _)| *since);
+    let (from, count) = longest_run(&begins.iter().map(|(since, _)| *since).collect::<Vec<_>>());
+    let mut rest: Vec<LoneWaiter<'a>> = begins.into_iter().map(|(_, waiter)| waiter).collect();
+    if (count as f64) < judge.limits.sharing_members {
+        return (Vec::new(), rest);
+    }
+    let shared = rest.drain(from..from + count).collect();
+    (shared, rest)
+}
+
+fn is_told(judge: &JudgeState) -> bool {
+    let storage = Entity::new(EntityKind::Storage);
+    judge.tracker.open_one(&Finding::build_id(FindingKind::StorageSlow, &storage)).is_some()
+}
+
+/// Returns since when a node is suspected, or told, to wait for input.
+fn told_of(judge: &JudgeState, cluster: &Cluster, id: NodeId) -> Option<UnixMs> {
+    let node = cluster.node_by_id(id)?;
+    let kind = told_kind(judge, &node.name, FindingKind::DataStarved);
+    judge.tracker.suspected_since(&Finding::build_id(kind, &Entity::new_node(&node.name)))
+}
+
+/// Returns the start and the length of the longest run of sorted instants that lie close together.
+fn longest_run(sorted: &[UnixMs]) -> (usize, usize) {
+    let run = |from: usize| {
+        let close =
+            |at: &&UnixMs| at.duration_since(sorted[from]).as_secs_f64() <= TOGETHER_SECONDS;
+        (from, sorted[from..].iter().take_while(close).count())
+    };
+    let runs = (0..sorted.len()).map(run);
+    runs.fold((0, 0), |longest, run| if run.1 > longest.1 { run } else { longest })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_that_began_to_wait_at_about_one_time_are_the_longest_run() {
+        let run = |seconds: &[i64]| {
+            longest_run(&seconds.iter().map(|at| UnixMs(at * 1_000)).collect::<Vec<_>>())
+        };
+        assert_eq!(run(&[]), (0, 0));
+        assert_eq!(run(&[10]), (0, 1));
+        assert_eq!(run(&[10, 200, 260, 300, 500]), (1, 3));
+    }
+}
