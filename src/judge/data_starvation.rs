@@ -1,6 +1,6 @@
 //! Hosts that starve their GPUs: slow input, slow launches, or storage that a whole job waits for.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ptr};
 
 use gaunt_cluster::{Cluster, NodeId};
 use gaunt_schema::{Entity, EntityKind, FindingKind, SanitizedText, Severity};
@@ -15,7 +15,7 @@ use super::{
     pending_finding::{PendingFinding, format_count, format_percent},
     robust_stats::median,
     sample_interval::SampleInterval,
-    shared_storage::{LoneWaiter, find_lone_waiter, find_pressed, split_waiters},
+    shared_storage::{LoneWaiter, split_waiters},
     starved_node::{StarvedNode, checkpoint_seconds},
     starved_rounds::{RareVerdict, detect_from_rounds},
 };
@@ -29,11 +29,36 @@ pub(super) fn detect_starved_nodes(
     cluster: &Cluster,
     outcome: &mut DetectorOutcome,
 ) {
-    let mut reported = BTreeSet::new();
-    let mut storage: Vec<(&JobGroup, Vec<StarvedNode<'_>>)> = Vec::new();
-    let mut lone: Vec<LoneWaiter<'_>> = Vec::new();
+    let mut found = StarvedNodes {
+        judge,
+        cluster,
+        reported: BTreeSet::new(),
+        storage: Vec::new(),
+        lone: Vec::new(),
+    };
     for group in judge.job_groups.all_groups() {
         checkpoint_pause::refute_starvation(judge, cluster, group, outcome);
+        found.add_group(group, outcome);
+    }
+    found.add_storage(outcome);
+}
+
+/// What is found in all jobs.
+struct StarvedNodes<'a> {
+    judge: &'a JudgeState,
+    cluster: &'a Cluster,
+    /// The nodes of which something is told.
+    reported: BTreeSet<NodeId>,
+    /// The jobs that wait for storage, with those of their nodes that show it.
+    storage: Vec<(&'a JobGroup, Vec<StarvedNode<'a>>)>,
+    /// The jobs on one node each whose hosts wait for IO.
+    lone: Vec<LoneWaiter<'a>>,
+}
+
+impl<'a> StarvedNodes<'a> {
+    /// Adds what keeps the GPUs of one job waiting.
+    fn add_group(&mut self, group: &'a JobGroup, outcome: &mut DetectorOutcome) {
+        let (judge, cluster) = (self.judge, self.cluster);
         // A job that stops, or nearly does, most likely writes a checkpoint or has ended, until that has outlasted a pause.
         // What costs hardly more than counts as a slowdown at all may be chance: nobody is paged for a moment of it.
         let slowdown = group.slowdown_ratio();
@@ -41,32 +66,24 @@ pub(super) fn detect_starved_nodes(
         let waits = group.may_pause || is_small;
         let page_delay = if waits { judge.limits.pause_settle_seconds } else { 0.0 };
         let before = outcome.suspicions.len();
-        let mut add_node = |starved: StarvedNode<'_>, outcome: &mut DetectorOutcome| {
-            if reported.insert(starved.id) {
-                let pending = starved.pending_finding(judge, cluster);
-                outcome
-                    .suspicions
-                    .extend(pending.map(|pending| pending.with_page_delay(page_delay)));
-            }
-        };
         if let Some(starved) = find_storage_waiters(judge, cluster, group) {
-            storage.push((group, starved));
-            continue;
+            self.storage.push((group, starved));
+            return;
         }
         let idle = IdleRanks::find(judge, cluster, group);
         let is_rare = group.nodes.len() > 1 && group.interval.is_slow(&judge.limits);
         if is_rare && judge.gangs.of(group).knows_its_ranks() {
             match idle.and_then(|idle| detect_from_rounds(judge, cluster, group, &idle)) {
-                Some(RareVerdict::Storage(starved)) => storage.push((group, starved)),
+                Some(RareVerdict::Storage(starved)) => self.storage.push((group, starved)),
                 Some(RareVerdict::Nodes(starved)) => {
                     for starved in starved {
-                        add_node(starved, outcome);
+                        self.add_node(&starved, page_delay, outcome);
                     }
                 }
                 None => {}
             }
             add_only_pressed(judge, cluster, group, before, outcome);
-            continue;
+            return;
         }
         let starved: Vec<StarvedNode<'_>> = group
             .nodes
@@ -87,41 +104,57 @@ pub(super) fn detect_starved_nodes(
         let shared =
             by_storage as f64 >= judge.limits.sharing_members && most * 2 > group.nodes.len();
         if shared {
-            storage.push((group, starved));
-            continue;
+            self.storage.push((group, starved));
+            return;
+        }
+        if starved.is_empty() {
+            self.lone.extend(LoneWaiter::find_pressed(judge, cluster, group));
         }
         // While most hosts wait for input no single one is to blame, however few were sampled as starved by now.
         let together = group.nodes.len() > 1 && most * 2 > group.nodes.len();
-        if starved.is_empty() {
-            lone.extend(find_pressed(judge, cluster, group));
-        }
         for starved in starved {
-            if together && starved.excess_io_pressure(judge, cluster).is_some() {
-                continue;
-            }
-            match find_lone_waiter(judge, cluster, group, starved, page_delay) {
-                Ok(waiter) => lone.push(waiter),
-                Err(starved) => add_node(starved, outcome),
+            let waits_for_io = starved.excess_io_pressure(judge, cluster).is_some();
+            match (waits_for_io, group.nodes.len()) {
+                (true, 1) => self.lone.push(LoneWaiter::new_shown(group, starved, page_delay)),
+                (true, _) if together => {}
+                _ => self.add_node(&starved, page_delay, outcome),
             }
         }
-        add_only_pressed(judge, cluster, group, before, outcome);
-    }
-    let paused = |waiter: &LoneWaiter<'_>| contains_a_pause(judge, cluster, waiter.group);
-    let (mut own, lone): (Vec<_>, Vec<_>) = lone.into_iter().partition(paused);
-    let (shared, rest) = split_waiters(judge, cluster, lone);
-    own.extend(rest);
-    storage.extend(shared.into_iter().map(|waiter| (waiter.group, vec![waiter.starved])));
-    for waiter in own.into_iter().filter(|waiter| waiter.is_shown) {
-        if reported.insert(waiter.starved.id) {
-            let pending = waiter.starved.pending_finding(judge, cluster);
-            outcome
-                .suspicions
-                .extend(pending.map(|pending| pending.with_page_delay(waiter.page_delay)));
+        let is_lone = |waiter: &LoneWaiter<'_>| waiter.is_shown && ptr::eq(waiter.group, group);
+        if !self.lone.last().is_some_and(is_lone) {
+            add_only_pressed(judge, cluster, group, before, outcome);
         }
     }
-    storage.retain(|(group, _)| !contains_a_pause(judge, cluster, group));
-    if !storage.is_empty() {
-        outcome.suspicions.extend(storage_slow_finding(judge, cluster, &storage));
+
+    fn add_node(
+        &mut self,
+        starved: &StarvedNode<'_>,
+        page_delay: f64,
+        outcome: &mut DetectorOutcome,
+    ) {
+        if self.reported.insert(starved.id) {
+            let pending = starved.pending_finding(self.judge, self.cluster);
+            outcome.suspicions.extend(pending.map(|pending| pending.with_page_delay(page_delay)));
+        }
+    }
+
+    /// Adds the storage for which jobs wait, and the nodes of those jobs on one node that do not share it.
+    fn add_storage(mut self, outcome: &mut DetectorOutcome) {
+        let (judge, cluster) = (self.judge, self.cluster);
+        let paused = |waiter: &LoneWaiter<'_>| contains_a_pause(judge, cluster, waiter.group);
+        let (mut own, lone): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.lone).into_iter().partition(paused);
+        let (shared, rest) = split_waiters(judge, cluster, lone);
+        own.extend(rest);
+        for waiter in own.into_iter().filter(|waiter| waiter.is_shown) {
+            self.add_node(&waiter.starved, waiter.page_delay, outcome);
+        }
+        let shared = shared.into_iter().map(|waiter| (waiter.group, vec![waiter.starved]));
+        self.storage.extend(shared);
+        self.storage.retain(|(group, _)| !contains_a_pause(judge, cluster, group));
+        if !self.storage.is_empty() {
+            outcome.suspicions.extend(storage_slow_finding(judge, cluster, &self.storage));
+        }
     }
 }
 

@@ -21,34 +21,31 @@ pub(super) struct LoneWaiter<'a> {
     pub(super) page_delay: f64,
 }
 
-/// Returns a job on one node, whose GPUs wait for input now, if its host waits for IO.
-pub(super) fn find_lone_waiter<'a>(
-    judge: &'a JudgeState,
-    cluster: &'a Cluster,
-    group: &'a JobGroup,
-    starved: StarvedNode<'a>,
-    page_delay: f64,
-) -> Result<LoneWaiter<'a>, StarvedNode<'a>> {
-    if group.nodes.len() == 1 && starved.excess_io_pressure(judge, cluster).is_some() {
-        return Ok(LoneWaiter { group, starved, is_shown: true, page_delay });
+impl<'a> LoneWaiter<'a> {
+    /// A job whose GPUs show it now.
+    pub(super) fn new_shown(
+        group: &'a JobGroup,
+        starved: StarvedNode<'a>,
+        page_delay: f64,
+    ) -> Self {
+        Self { group, starved, is_shown: true, page_delay }
     }
-    Err(starved)
-}
 
-/// Returns a job on one node whose host waits for IO while that is told of its node or of storage: its GPUs do not show it in
-/// each sample.
-pub(super) fn find_pressed<'a>(
-    judge: &'a JudgeState,
-    cluster: &'a Cluster,
-    group: &'a JobGroup,
-) -> Option<LoneWaiter<'a>> {
-    let [id] = group.nodes[..] else { return None };
-    let host = judge.hosts.get(&id)?;
-    let is_pressed = (is_told(judge) || told_of(judge, cluster, id).is_some())
-        && host.excess_io_pressure(cluster, &judge.limits).is_some();
-    let starved = StarvedNode::of_idle_rows(judge, cluster, group, id, None, false);
-    let starved = starved.filter(|_| is_pressed)?;
-    Some(LoneWaiter { group, starved, is_shown: false, page_delay: 0.0 })
+    /// Finds a job on one node whose host waits for IO while that is told of its node or of storage: its GPUs do not show it
+    /// in each sample.
+    pub(super) fn find_pressed(
+        judge: &'a JudgeState,
+        cluster: &'a Cluster,
+        group: &'a JobGroup,
+    ) -> Option<Self> {
+        let [id] = group.nodes[..] else { return None };
+        let host = judge.hosts.get(&id)?;
+        let is_pressed = (is_told(judge) || told_of(judge, cluster, id).is_some())
+            && host.excess_io_pressure(cluster, &judge.limits).is_some();
+        let starved = StarvedNode::of_idle_rows(judge, cluster, group, id, None, false);
+        let starved = starved.filter(|_| is_pressed)?;
+        Some(Self { group, starved, is_shown: false, page_delay: 0.0 })
+    }
 }
 
 /// Splits jobs on one node each into those that wait for storage that they share, and those that wait for their own node.

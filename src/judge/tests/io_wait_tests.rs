@@ -163,6 +163,9 @@ fn host_of_gpus_that_wait_for_requests_never_pages_for_what_it_waits_for() {
     assert_eq!(severity(true), Some(Severity::Warning));
 }
 
+/// Later than a test lasts.
+const NEVER: i64 = 10_000;
+
 /// Jobs on one node each, whose hosts wait for IO from the onset on, each so many seconds later; their GPUs show it always, or
 /// most of the time.
 #[test]
@@ -183,7 +186,6 @@ fn jobs_on_one_node_each_that_begin_to_wait_together_wait_for_storage_that_they_
         });
         fixture.open_ids().into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
-    const NEVER: i64 = 10_000;
     for seconds in (ONSET + 90..ONSET + 400).step_by(10) {
         assert_eq!(found([0, 20, NEVER], seconds, false), ["storage_slow"], "after {seconds} s");
     }
