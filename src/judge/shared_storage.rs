@@ -11,6 +11,9 @@ use super::{JudgeState, job_group::JobGroup, starved_node::StarvedNode, starved_
 /// Seconds within which the jobs on one node each must have begun to wait for what they share.
 const TOGETHER_SECONDS: f64 = 120.0;
 
+/// The least share of all jobs on one node each that do: where there are thousands of them, a few do by chance.
+const LEAST_SHARE: f64 = 0.02;
+
 /// A job on one node whose tasks wait for IO.
 pub(super) struct LoneWaiter<'a> {
     pub(super) group: &'a JobGroup,
@@ -74,7 +77,9 @@ pub(super) fn split_waiters<'a>(
     begins.sort_by_key(|(since, _)| *since);
     let (from, count) = longest_run(&begins.iter().map(|(since, _)| *since).collect::<Vec<_>>());
     let mut rest: Vec<LoneWaiter<'a>> = begins.into_iter().map(|(_, waiter)| waiter).collect();
-    if (count as f64) < judge.limits.sharing_members {
+    let lone = judge.job_groups.all_groups().iter().filter(|group| group.nodes.len() == 1).count();
+    let least = judge.limits.sharing_members.max(lone as f64 * LEAST_SHARE);
+    if (count as f64) < least {
         return (Vec::new(), rest);
     }
     let shared = rest.drain(from..from + count).collect();
@@ -95,13 +100,16 @@ fn told_of(judge: &JudgeState, cluster: &Cluster, id: NodeId) -> Option<UnixMs> 
 
 /// Returns the start and the length of the longest run of sorted instants that lie close together.
 fn longest_run(sorted: &[UnixMs]) -> (usize, usize) {
-    let run = |from: usize| {
-        let close =
-            |at: &&UnixMs| at.duration_since(sorted[from]).as_secs_f64() <= TOGETHER_SECONDS;
-        (from, sorted[from..].iter().take_while(close).count())
-    };
-    let runs = (0..sorted.len()).map(run);
-    runs.fold((0, 0), |longest, run| if run.1 > longest.1 { run } else { longest })
+    let (mut from, mut longest) = (0, (0, 0));
+    for (at, last) in sorted.iter().enumerate() {
+        while last.duration_since(sorted[from]).as_secs_f64() > TOGETHER_SECONDS {
+            from += 1;
+        }
+        if at + 1 - from > longest.1 {
+            longest = (from, at + 1 - from);
+        }
+    }
+    longest
 }
 
 #[cfg(test)]
@@ -116,5 +124,6 @@ mod tests {
         assert_eq!(run(&[]), (0, 0));
         assert_eq!(run(&[10]), (0, 1));
         assert_eq!(run(&[10, 200, 260, 300, 500]), (1, 3));
+        assert_eq!(run(&[10, 200, 300, 400, 410, 420]), (2, 4));
     }
 }
