@@ -22,8 +22,6 @@ use super::{
     gpu_tracker::GpuTracker,
     job_group::{JobGroup, JobGroups, SettledPace},
     job_pauses::Pauses,
-    long_shift::LongShift,
-    nvlink_pace::{NvlinkPace, NvlinkRound},
     residual_histogram::ResidualHistogram,
     robust_stats::median,
     sample_interval::NEARLY_ALL,
@@ -61,9 +59,6 @@ pub(super) struct JobEvidence {
     slower: ShiftDetector,
     /// The same by the traffic of its nodes, which is counted, while activity may be known from instants only.
     less_traffic: ShiftDetector,
-    /// The same by what its GPUs exchange.
-    #[serde(default)]
-    nvlink: NvlinkPace,
     /// The same over several rounds at once, which contain steps that are longer than one.
     #[serde(default)]
     long_slower: LongShift,
@@ -83,15 +78,37 @@ pub(super) struct JobEvidence {
     pauses: u16,
 }
 
-/// What the pace of a job is known from.
-#[derive(Clone, Copy, Debug)]
-enum PaceSource {
-    /// The activity of its GPUs.
-    Activity,
-    /// What its nodes send over their ports.
-    Ports,
-    /// What its GPUs exchange over NVLink.
-    Nvlink,
+/// A shift of the mean of several rounds: of a job whose pace swings from one to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct LongShift {
+    means: ShiftDetector,
+    /// The last mean.
+    last: f32,
+    /// The rounds since then, and their sum.
+    rounds: u8,
+    sum: f32,
+}
+
+impl LongShift {
+    fn add_value(&mut self, value: f64, floor: f64) {
+        self.sum += value as f32;
+        self.rounds = self.rounds.saturating_add(1);
+        if self.rounds >= LONG_ROUNDS {
+            self.last = self.sum / f32::from(self.rounds);
+            self.means.add_value(f64::from(self.last), floor, true);
+            (self.rounds, self.sum) = (0, 0.0);
+        }
+    }
+
+    /// Forgets the rounds before a pause, which began in the last of them.
+    fn begin_pause(&mut self) {
+        (self.rounds, self.sum) = (0, 0.0);
+    }
+
+    /// Whether a shift is likely that is at least so large.
+    fn is_likely(&self, least: f64) -> bool {
+        self.means.is_likely() && self.means.rise_of(self.last.into()) >= least
+    }
 }
 
 /// The change of one GPU relative to the rest of its job.
@@ -165,7 +182,6 @@ impl GangEvidence {
                 job.last_round = UnixMs::default();
             }
             let round_s = group.interval.seconds().max(limits.average_seconds);
-            job.nvlink.expire(now, if group.is_progressing() { 2.0 * round_s } else { 0.0 });
             let passed = now.duration_since(job.last_round).as_secs_f64();
             if passed < round_s || !are_renewed(cluster, group, job.last_round) {
                 continue;
@@ -185,9 +201,6 @@ impl GangEvidence {
             if !group.is_progressing() {
                 continue;
             }
-            let frozen = group.gpus.iter().any(|row| frozen.is_slowed(*row));
-            let round = NvlinkRound { limits, rare: job.is_rare, frozen };
-            job.nvlink.add_round(cluster, group, gpus, round);
             job.add_round(cluster, group, gpus, limits);
             if job.runs_as_usual(group, limits) {
                 job.usual_at = now;
@@ -250,24 +263,17 @@ impl JobEvidence {
         self.rounds >= KNOWN_ROUNDS
     }
 
-    /// Returns what tells the pace of a job best, and the evidence of it: what varies least.
-    fn best_evidence(&self, group: &JobGroup) -> (PaceSource, ShiftDetector) {
-        let of_traffic = group.traffic.map(|_| self.less_traffic);
-        let of_traffic = of_traffic.filter(|traffic| traffic.is_learned(self.is_rare));
-        let counted = [
-            (PaceSource::Ports, of_traffic),
-            (PaceSource::Nvlink, self.nvlink.slowdown(self.is_rare)),
-        ];
-        let counted = counted.into_iter().filter(|_| self.is_learned());
-        let known = counted.filter_map(|(source, evidence)| Some((source, evidence?)));
-        known.fold((PaceSource::Activity, self.slower), |best, other| {
-            if other.1.usual_spread() < best.1.usual_spread() { other } else { best }
-        })
+    /// Whether the traffic of a job tells its pace better than the activity of its GPUs: it varies less.
+    fn is_paced_by_traffic(&self, group: &JobGroup) -> bool {
+        self.is_learned()
+            && group.traffic.is_some()
+            && self.less_traffic.is_learned(self.is_rare)
+            && self.less_traffic.usual_spread() < self.slower.usual_spread()
     }
 
     /// Returns the better known evidence for a slowdown.
     fn slowdown(&self, group: &JobGroup) -> ShiftDetector {
-        self.best_evidence(group).1
+        if self.is_paced_by_traffic(group) { self.less_traffic } else { self.slower }
     }
 
     /// Whether the job is likely slower than its baseline, by enough to matter.
@@ -280,7 +286,7 @@ impl JobEvidence {
     /// Returns the share of its baseline speed that it has lost lately: of a job whose pace swings over several rounds.
     pub(super) fn present_slowdown(&self, group: &JobGroup, limits: &Thresholds) -> Option<f64> {
         if self.is_slower_for_long(group, limits) {
-            return Some(self.long_slower.last());
+            return Some(self.long_slower.last.into());
         }
         group.slowdown_ratio()
     }
@@ -309,13 +315,8 @@ impl JobEvidence {
 
     /// Returns which pace is known better, and whether its slowdown is more than that varies by chance, as far as known.
     pub(super) fn settle_pace(&self, group: &JobGroup, may_pause: bool) -> SettledPace {
-        let counted = match self.best_evidence(group).0 {
-            PaceSource::Activity => None,
-            PaceSource::Ports => group.traffic,
-            PaceSource::Nvlink => self.nvlink.pace(),
-        };
         SettledPace {
-            counted,
+            is_traffic: self.is_paced_by_traffic(group),
             confirms_slowdown: !self.is_learned() || self.slowdown(group).is_suspected(),
             may_pause,
         }
@@ -345,7 +346,6 @@ impl JobEvidence {
                 detector.take_back();
             }
             self.long_slower.begin_pause();
-            self.nvlink.begin_pause();
         }
     }
 
@@ -467,6 +467,9 @@ const KEPT: Duration = Duration::from_hours(24);
 
 /// Traffic denies a slowdown that is larger than its own by so many of its usual spreads.
 const DENIED_SPREADS: f64 = 3.0;
+
+/// Rounds of which one mean is made: two minutes where samples are not rare.
+const LONG_ROUNDS: u8 = 4;
 
 /// The usual spread up to which the pace of a job is steady.
 const STEADY_SPREAD: f32 = 0.05;

@@ -288,11 +288,6 @@ impl GpuAverages {
         self.power.value_at(now, gap)
     }
 
-    /// Returns the bytes per second over its NVLinks.
-    pub(super) fn nvlink_rate(&self, now: UnixMs, gap: Duration) -> Option<f64> {
-        self.nvlink.value_at(now, gap)
-    }
-
     /// Whether data goes over its NVLinks: then it makes progress, however little power it draws. None if its NVLinks
     /// are not counted.
     pub(super) fn has_nvlink_traffic(
@@ -301,7 +296,7 @@ impl GpuAverages {
         gap: Duration,
         limits: &Thresholds,
     ) -> Option<bool> {
-        let rate = self.nvlink_rate(now, gap)?;
+        let rate = self.nvlink.value_at(now, gap)?;
         Some(rate >= limits.nvlink_bytes_per_second * limits.silent_network_ratio)
     }
 

@@ -73,8 +73,8 @@ pub(super) struct JobGroup {
 /// What the evidence about a job says about its pace.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SettledPace {
-    /// Its pace by what it sends, where that tells it better than the activity of its GPUs.
-    pub(super) counted: Option<f64>,
+    /// Its traffic tells its pace better than the activity of its GPUs.
+    pub(super) is_traffic: bool,
     /// It is slower than its pace usually varies.
     pub(super) confirms_slowdown: bool,
     /// It pauses, or most likely does, or did so a moment ago.
@@ -187,8 +187,8 @@ impl JobGroups {
             let settled = settle(group);
             group.confirms_slowdown = settled.confirms_slowdown;
             group.may_pause = settled.may_pause;
-            if settled.counted.is_some() {
-                group.pace = settled.counted;
+            if settled.is_traffic {
+                group.pace = group.traffic;
                 group.is_slowed = is_slowed(group.slowdown_ratio(), group.is_slowed, limits);
             }
         }

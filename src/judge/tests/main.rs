@@ -26,7 +26,6 @@ mod leaf_down_tests;
 mod link_rate_tests;
 mod lone_resend_tests;
 mod loss_attribution_tests;
-mod nvlink_pace_tests;
 mod one_way_traffic_tests;
 mod probe_evidence_tests;
 mod quiet_congestion_tests;
@@ -239,8 +238,11 @@ fn port_is_down_after_two_samples_and_up_again_after_ten_seconds() {
     assert_eq!(fixture.run(9, with_port(UP)).open_ids(), [PORT]);
     assert_eq!(fixture.run(1, with_port(UP)).open_ids(), [""; 0]);
     fixture.run(2, with_port(DOWN));
-    let opened = fixture.judge.opened_counts()[&FindingKind::PortDown];
-    assert_eq!(opened, 2, "the same place opens anew");
+    assert_eq!(
+        fixture.judge.opened_counts()[&FindingKind::PortDown],
+        2,
+        "the same place opens anew"
+    );
 }
 
 #[test]
