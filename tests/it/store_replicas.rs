@@ -9,7 +9,7 @@ use std::{
     fs,
     path::Path,
     process::Command,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use gaunt_schema::{DeviceClass, catalogue::CATALOGUE, unit::MetricKind};
@@ -25,7 +25,7 @@ use crate::{
     prometheus_scrape::query_instant,
     test_process::{
         NO_LATENCY, RunToEnd as _, TestProcess, debian_program, free_port, get, start_victoria,
-        wait_for,
+        wait_for, wait_within,
     },
     victoria_metrics::drop_filter_cache,
 };
@@ -119,7 +119,8 @@ fn pair_writes_to_two_stores_and_a_kill_leaves_no_gap() {
         TestProcess::start_aggregator(&["--config", &settings, "--targets", &targets])
     });
     let series = "gaunt_lost_gpus";
-    wait_for("some requests of both", || {
+    // It takes ten seconds where nothing else runs.
+    wait_within(Duration::from_mins(3), "some requests of both", || {
         stored_instants(one, series).filter(|instants| instants.len() >= 8)
     });
     let killed_at = wall_clock_ms();
