@@ -1,6 +1,6 @@
 //! Hosts that starve their GPUs: slow input, slow launches, or storage that a whole job waits for.
 
-use std::{collections::BTreeSet, ptr};
+use std::collections::BTreeSet;
 
 use gaunt_cluster::{Cluster, NodeId};
 use gaunt_schema::{Entity, EntityKind, FindingKind, SanitizedText, Severity};
@@ -112,16 +112,19 @@ impl<'a> StarvedNodes<'a> {
         }
         // While most hosts wait for input no single one is to blame, however few were sampled as starved by now.
         let together = group.nodes.len() > 1 && most * 2 > group.nodes.len();
+        let mut is_lone = false;
         for starved in starved {
             let waits_for_io = starved.excess_io_pressure(judge, cluster).is_some();
             match (waits_for_io, group.nodes.len()) {
-                (true, 1) => self.lone.push(LoneWaiter::new_shown(group, starved, page_delay)),
+                (true, 1) => {
+                    is_lone = true;
+                    self.lone.push(LoneWaiter { group, starved, is_shown: true, page_delay });
+                }
                 (true, _) if together => {}
                 _ => self.add_node(&starved, page_delay, outcome),
             }
         }
-        let is_lone = |waiter: &LoneWaiter<'_>| waiter.is_shown && ptr::eq(waiter.group, group);
-        if !self.lone.last().is_some_and(is_lone) {
+        if !is_lone {
             add_only_pressed(judge, cluster, group, before, outcome);
         }
     }

@@ -225,10 +225,10 @@ impl ProcessHistory {
         }
         let has_worked = self.ends.last().map_or(self.worked > 0.0, |last| last.has_worked_since);
         let has_ended = state.is_held == Some(false) || state.is_new && has_worked;
-        match state.is_held {
-            _ if has_ended && self.is_held => self.add_end(now),
-            Some(true) => self.is_held = true,
-            _ => {}
+        if has_ended && self.is_held {
+            self.add_end(now);
+        } else if state.is_held == Some(true) {
+            self.is_held = true;
         }
     }
 

@@ -25,15 +25,6 @@ pub(super) struct LoneWaiter<'a> {
 }
 
 impl<'a> LoneWaiter<'a> {
-    /// A job whose GPUs show it now.
-    pub(super) fn new_shown(
-        group: &'a JobGroup,
-        starved: StarvedNode<'a>,
-        page_delay: f64,
-    ) -> Self {
-        Self { group, starved, is_shown: true, page_delay }
-    }
-
     /// Finds a job on one node whose host waits for IO while that is told of its node or of storage: its GPUs do not show it
     /// in each sample.
     pub(super) fn find_pressed(
@@ -42,11 +33,11 @@ impl<'a> LoneWaiter<'a> {
         group: &'a JobGroup,
     ) -> Option<Self> {
         let [id] = group.nodes[..] else { return None };
-        let host = judge.hosts.get(&id)?;
-        let is_pressed = (is_told(judge) || told_of(judge, cluster, id).is_some())
-            && host.excess_io_pressure(cluster, &judge.limits).is_some();
-        let starved = StarvedNode::of_idle_rows(judge, cluster, group, id, None, false);
-        let starved = starved.filter(|_| is_pressed)?;
+        judge.hosts.get(&id)?.excess_io_pressure(cluster, &judge.limits)?;
+        if told_of(judge, cluster, id).is_none() && !is_told(judge) {
+            return None;
+        }
+        let starved = StarvedNode::of_idle_rows(judge, cluster, group, id, None, false)?;
         Some(Self { group, starved, is_shown: false, page_delay: 0.0 })
     }
 }
