@@ -428,8 +428,12 @@ fn detect_idle_allocation(
             .is_some_and(|entry| nodes.binary_search(&entry.node).is_ok())
     };
     let gpus: Vec<u32> = group.gpus.iter().filter(on).copied().collect();
-    let idle = gpus.iter().filter(|row| judge.gpu_state(**row) == GpuState::IdleAllocated).count();
-    if idle == 0 || idle < gpus.len() {
+    // Those that cannot be read say nothing: most must be known.
+    let states = gpus.iter().map(|row| judge.gpu_state(*row));
+    let known: Vec<GpuState> =
+        states.filter(|state| !matches!(state, GpuState::Unknown | GpuState::Stale)).collect();
+    let idle = known.iter().filter(|state| **state == GpuState::IdleAllocated).count();
+    if idle * 2 <= gpus.len() || idle < known.len() {
         return None;
     }
     let serves =

@@ -40,7 +40,11 @@ impl Job {
     }
 
     fn at_work_with(exporter: Exporter) -> Self {
-        let targets = [("ash:9770", Dialect::Gaunt), ("birch:9770", Dialect::Gaunt)];
+        Self::at_work_on(&["ash:9770", "birch:9770"], exporter)
+    }
+
+    fn at_work_on(targets: &[&str], exporter: Exporter) -> Self {
+        let targets: Vec<_> = targets.iter().map(|address| (*address, Dialect::Gaunt)).collect();
         let mut job =
             Self { fixture: TargetFixture::new(&targets), sent: 0.0, waited: 0.0, exporter };
         job.run(150, WORKS);
@@ -48,11 +52,16 @@ impl Job {
     }
 
     fn run(&mut self, seconds: i64, shown: Shown) -> &mut Self {
+        self.run_without(seconds, &[], shown)
+    }
+
+    fn run_without(&mut self, seconds: i64, silent: &[usize], shown: Shown) -> &mut Self {
         for _ in 0..seconds {
             self.sent += 10e9 * shown.busy;
             self.waited += shown.io;
             let (sent, waited, exporter) = (self.sent, self.waited, self.exporter);
-            self.fixture.run(1, |_, index| page(index, shown, exporter, sent, waited));
+            let page = |_, index| page(index, shown, exporter, sent, waited);
+            self.fixture.run_without(1, silent, page);
         }
         self
     }
@@ -63,7 +72,7 @@ impl Job {
 }
 
 fn page(index: usize, shown: Shown, exporter: Exporter, sent: f64, waited: f64) -> Report {
-    let mut page = node_report(["ash", "birch"][index]);
+    let mut page = node_report(["ash", "birch", "cedar"][index]);
     for number in 0..4 {
         let device = Device::new_gpu(number);
         let row = page.ensure_device(device.clone());
@@ -215,4 +224,18 @@ fn restarts_that_are_rare_or_cost_little_are_no_crash_loop() {
         cheap.run(4, GONE).run(196, WORKS);
         assert_eq!(cheap.finding(id), None, "2 % of its time");
     }
+}
+
+#[test]
+fn job_that_idles_is_told_although_one_of_its_nodes_cannot_be_read() {
+    let id = "idle_allocated/8812";
+    let on = |targets: &[&str]| Job::at_work_on(targets, Exporter::Allocated);
+    let idle = Shown { busy: 0.0, ..WORKS };
+    let mut job = on(&["ash:9770", "birch:9770", "cedar:9770"]);
+    job.run_without(700, &[2], idle);
+    assert_eq!(job.finding(id).unwrap().summary, "Job 8812 holds 8 GPUs and uses none of them.");
+    // Half of it may work.
+    let mut job = on(&["ash:9770", "birch:9770"]);
+    job.run_without(700, &[1], idle);
+    assert!(job.finding(id).is_none());
 }

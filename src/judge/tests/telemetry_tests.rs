@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use gaunt_schema::{
     AbsenceReason, Batch, Delivery, Device, DeviceClass, Dialect, EvidenceItem, FabricCable,
-    Finding, FindingKind, GpuState, MetricId, Reading, RejectionCounts, Report, ScrapeTarget,
-    ScrapedPage, Severity, SourceTopology, TargetId, TopologyOrigin, UnixMs,
+    Finding, FindingKind, GpuState, MetricId, Reading, RejectionCounts, Report, ScrapeFailure,
+    ScrapeTarget, ScrapedPage, Severity, SourceTopology, TargetId, TopologyOrigin, UnixMs,
     catalogue::{exporter, gpu, host, port, service, switch_port},
 };
 
@@ -52,6 +52,16 @@ impl TargetFixture {
 
     /// Runs seconds in which the targets report what `page` builds from the second and the target's index.
     pub(super) fn run(&mut self, seconds: i64, page: impl Fn(i64, usize) -> Report) -> &mut Self {
+        self.run_without(seconds, &[], page)
+    }
+
+    /// The same, while the targets of these indices do not answer.
+    pub(super) fn run_without(
+        &mut self,
+        seconds: i64,
+        silent: &[usize],
+        page: impl Fn(i64, usize) -> Report,
+    ) -> &mut Self {
         for _ in 0..seconds {
             self.second += 1;
             let at = UnixMs(self.second * 1_000);
@@ -60,7 +70,13 @@ impl TargetFixture {
                 let page =
                     ScrapedPage { report, dialect, bytes: 1, rejected: RejectionCounts::default() };
                 let target = TargetId(index as u32);
-                let batch = Batch { target, at, duration_ms: 1.0, outcome: Ok(page) };
+                let is_silent = silent.contains(&index);
+                let outcome = if is_silent {
+                    Err(ScrapeFailure::Timeout("connect".into()))
+                } else {
+                    Ok(page)
+                };
+                let batch = Batch { target, at, duration_ms: 1.0, outcome };
                 self.cluster.ingest_delivery(Delivery::Batch(batch));
             }
             self.cluster.advance_to(at);
