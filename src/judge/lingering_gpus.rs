@@ -21,6 +21,10 @@ const SAME_WORK_TIMES: f64 = 1.25;
 /// The share of a job's GPUs that may linger: more of them are a stage with more work.
 const MOST_SHARE: usize = 16;
 
+/// The share of the others that must take as long as each other for the same work: GPUs that differ among themselves do not
+/// work for each other.
+const LEAST_ALIKE: f64 = 0.9;
+
 /// The least GPUs of a job of which one can stand out.
 const LEAST_GPUS: usize = 4;
 
@@ -37,7 +41,7 @@ pub(super) fn list_lingering(
     }
     let activity = |row: &u32| {
         let (sm, tensor) = trackers.get(*row as usize)?.averages.pipe_activity(now, gap);
-        Some((*row, sm?, tensor?))
+        Some((*row, sm?, tensor.filter(|tensor| *tensor > 0.0)?))
     };
     let known: Vec<(u32, f64, f64)> = gpus.iter().filter_map(activity).collect();
     let usual = |of: fn(&(u32, f64, f64)) -> f64| {
@@ -53,5 +57,11 @@ pub(super) fn list_lingering(
     };
     let found: Vec<(u32, f64)> =
         known.iter().filter(lingers).map(|gpu| (gpu.0, share(gpu) / usual_share)).collect();
-    if found.len() <= (known.len() / MOST_SHARE).max(1) { found } else { Vec::new() }
+    let is_alike = |gpu: &&(u32, f64, f64)| {
+        (1.0 / LINGERS_TIMES..LINGERS_TIMES).contains(&(share(gpu) / usual_share))
+    };
+    let (others, alike) = (known.len() - found.len(), known.iter().filter(is_alike).count());
+    let stand_out = found.len() <= (known.len() / MOST_SHARE).max(1)
+        && alike as f64 >= LEAST_ALIKE * others as f64;
+    if stand_out { found } else { Vec::new() }
 }

@@ -86,5 +86,11 @@ fn gpu_that_computes_longer_for_the_same_work_is_a_warning() {
         told(|node, index| if (node, index) == (2, 1) { more_work } else { WAITS }).0,
         [""; 0]
     );
-    assert_eq!(told(|node, _| if node == 2 { silent } else { WAITS }).0, [""; 0], "a stage");
+    assert_eq!(told(|node, _| if node == 2 { silent } else { WAITS }).0, [""; 0], "a stage"); // GPUs that differ among themselves work each for another job.
+    let differ = |node: usize, index: u32| match (node, index) {
+        (2, 1) => silent,
+        (_, 0) => GpuShown { sm: 0.35, ..WAITS },
+        _ => WAITS,
+    };
+    assert_eq!(told(differ).0, [""; 0]);
 }
