@@ -385,7 +385,7 @@ impl FindingTracker {
         });
         let rise_hold = if stands_below { hold.max(limits.pause_settle_seconds) } else { samples };
         pending.observe_severity(now, candidate.finding.severity, rise_hold);
-        pending.observe_members(now, &candidate.members, candidate.interval.to_duration());
+        pending.observe_candidate(now, &candidate);
         // The first samples after a restart are no averages yet.
         let again = pending.again.map(|at| now.duration_since(at).as_secs_f64());
         let least = limits.average_seconds.min(candidate.hold);

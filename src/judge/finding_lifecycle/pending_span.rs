@@ -5,10 +5,13 @@ use std::{collections::HashSet, time::Duration};
 use gaunt_schema::{Severity, UnixMs};
 use serde::{Deserialize, Serialize};
 
+use crate::pending_finding::{PendingFinding, is_inferred};
+
 /// A pending finding: since when its evidence was seen, and for how long.
 ///
 /// Evidence that is noisy, or sampled at instants, is absent now and then: that time is subtracted instead of starting
-/// anew. Evidence that is absent more often than present never lasts.
+/// anew. Evidence that is absent more often than present never lasts; where a fault of a device comes and goes, more than
+/// two thirds of the time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct PendingSpan {
@@ -25,6 +28,9 @@ pub(super) struct PendingSpan {
     /// Milliseconds between two samples of the evidence.
     #[serde(skip_serializing_if = "is_zero")]
     interval_ms: u64,
+    /// Whether a device shows it, and it may come and go.
+    #[serde(skip)]
+    is_of_device: bool,
     /// The instant up to which time is counted.
     #[serde(skip)]
     counted_to: UnixMs,
@@ -40,6 +46,11 @@ const fn is_zero(number: &u64) -> bool {
 
 /// Sample intervals without the evidence after which it starts anew.
 const GAP_SAMPLES: u32 = 2;
+
+/// The same where it is about a device, and how much less time without it counts: what a job does comes and goes by design,
+/// a clock that falls again and again does not.
+const LONGEST_ABSENCE: Duration = Duration::from_mins(2);
+const ABSENT_TIMES: u64 = 2;
 
 impl PendingSpan {
     /// Starts one that is seen for the first time.
@@ -94,8 +105,14 @@ impl PendingSpan {
         Duration::from_millis(self.interval_ms)
     }
 
+    /// Records that its evidence is present.
+    pub(super) fn observe_candidate(&mut self, now: UnixMs, candidate: &PendingFinding) {
+        self.observe_members(now, &candidate.members, candidate.interval.to_duration());
+        self.is_of_device = !is_inferred(candidate.finding.kind);
+    }
+
     /// Records that its evidence is present, for these members, which are sampled at this interval.
-    pub(super) fn observe_members(&mut self, now: UnixMs, members: &[String], interval: Duration) {
+    fn observe_members(&mut self, now: UnixMs, members: &[String], interval: Duration) {
         self.lasted_ms += self.uncounted_ms(now);
         (self.last_seen, self.counted_to) = (now, now);
         let seen: HashSet<&String> = members.iter().collect();
@@ -114,12 +131,16 @@ impl PendingSpan {
         if absent <= lapse {
             return true;
         }
-        let uncounted = self.uncounted_ms(now);
+        let (longest, times) = match self.is_of_device {
+            true => (LONGEST_ABSENCE, ABSENT_TIMES),
+            false => (self.interval() * GAP_SAMPLES, 1),
+        };
+        let uncounted = self.uncounted_ms(now) / times;
         for counted in [&mut self.lasted_ms, &mut self.warned_ms, &mut self.paged_ms] {
             *counted = counted.saturating_sub(uncounted);
         }
         self.counted_to = now;
-        self.lasted_ms > 0 && absent <= lapse.max(self.interval() * GAP_SAMPLES)
+        self.lasted_ms > 0 && absent <= lapse.max(longest)
     }
 }
 
@@ -131,6 +152,11 @@ mod tests {
 
     /// The seconds counted after each second with (`+`) or without (`-`) evidence; none once it started anew.
     fn lasted_after(course: &str) -> Option<f64> {
+        lasted_of(course, false)
+    }
+
+    /// The same, where a device may show it.
+    fn lasted_of(course: &str, is_of_device: bool) -> Option<f64> {
         let mut span: Option<PendingSpan> = None;
         for (second, sign) in (0_i64..).zip(course.chars()) {
             let now = UnixMs(second * 1_000);
@@ -140,6 +166,7 @@ mod tests {
             let Some(pending) = &mut span else { continue };
             if sign == '+' {
                 pending.observe_members(now, &[], INTERVAL);
+                pending.is_of_device = is_of_device;
             } else if !pending.observe_absence(now, Duration::from_secs(2)) {
                 span = None;
             }
@@ -154,6 +181,22 @@ mod tests {
         assert_eq!(lasted_after("+++++++++----++"), Some(6.0));
         assert_eq!(lasted_after("+++---"), None, "absent as long as present");
         assert_eq!(lasted_after("++++++++++++++++++++++++++---------------------"), None);
+    }
+
+    #[test]
+    fn fault_of_a_device_that_comes_and_goes_lasts() {
+        let course = |times: usize, absent: usize| {
+            (["+".repeat(31), "-".repeat(absent)].concat()).repeat(times)
+        };
+        assert_eq!(lasted_after(&course(3, 30)), None);
+        let lasted = [1, 2, 3].map(|times| lasted_of(&course(times, 30), true));
+        assert_eq!(lasted, [Some(15.0), Some(31.0), Some(47.0)]);
+        assert_eq!(lasted_of(&course(3, 62), true), None, "two thirds of the time");
+        assert_eq!(
+            lasted_of(&[course(9, 10), "-".repeat(121)].concat(), true),
+            None,
+            "too long ago"
+        );
     }
 
     #[test]
