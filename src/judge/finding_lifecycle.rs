@@ -375,21 +375,21 @@ impl FindingTracker {
         let interval_s = candidate.interval.seconds().max(period.as_secs_f64());
         let samples = if candidate.hold > 0.0 { interval_s } else { 0.0 };
         let hold = candidate.hold.max(samples);
-        // One that has stood for long without other evidence rises only if that outlasts a pause of the job: a checkpoint
-        // lowers its pace as well. Before that another sample suffices: what its evidence adds up has lasted already.
+        // One that has stood for long rises only if other evidence outlasts a pause of its job, and stays where it is
+        // meanwhile. Before that another sample suffices: what its evidence adds up has lasted already.
         let known = self.known.get(&candidate.finding.id).filter(|tracked| tracked.is_open());
-        let stands_below = known.is_some_and(|tracked| {
-            let finding = &tracked.record.finding;
+        let stands_at = known.map(|tracked| &tracked.record.finding).filter(|finding| {
             let open_s = now.duration_since(finding.life.opened).as_secs_f64();
             finding.severity < candidate.finding.severity && open_s >= limits.pause_settle_seconds
         });
-        let rise_hold = if stands_below { hold.max(limits.pause_settle_seconds) } else { samples };
+        let least = stands_at.map_or(Severity::Info, |finding| finding.severity);
+        let rise_hold =
+            if stands_at.is_some() { hold.max(limits.pause_settle_seconds) } else { samples };
         pending.observe_severity(now, candidate.finding.severity, rise_hold);
         pending.observe_candidate(now, &candidate);
         // The first samples after a restart are no averages yet.
         let again = pending.again.map(|at| now.duration_since(at).as_secs_f64());
-        let least = limits.average_seconds.min(candidate.hold);
-        let steady = again.is_none_or(|seconds| seconds >= least);
+        let steady = again.is_none_or(|it| it >= limits.average_seconds.min(candidate.hold));
         let lasted = pending.lasted_seconds();
         // What a job does for a moment, such as a checkpoint, shows in two samples of each node where they are rare.
         let rests_on_work = rests_on_work(candidate.finding.kind)
@@ -400,8 +400,8 @@ impl FindingTracker {
         let pages = lasted >= candidate.page_delay.max(samples);
         let most = if pages { Severity::Critical } else { Severity::Warning };
         let most = if lasted < candidate.warning_delay { Severity::Info } else { most };
-        let severity =
-            candidate.finding.severity.min(pending.lasting_severity(rise_hold)).min(most);
+        let lasting = pending.lasting_severity(rise_hold).max(least);
+        let severity = candidate.finding.severity.min(lasting).min(most);
         let finding = Finding { severity, since: pending.since, confidence, ..candidate.finding };
         (steady && lasted >= hold || known.is_some()).then_some(finding)
     }
