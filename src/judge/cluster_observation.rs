@@ -232,7 +232,7 @@ impl JudgeState {
     /// Whether a GPU does none of its usual work, as far as known.
     fn is_still(&self, cluster: &Cluster, row: u32) -> bool {
         let gpu = self.gpus.get(row as usize);
-        gpu.is_some_and(|gpu| collective_hang::is_still(self, cluster, gpu) == Some(true))
+        gpu.is_some_and(|gpu| collective_hang::is_still(self, cluster, gpu, true) == Some(true))
     }
 
     /// Marks a job as hung once all its GPUs wait while the network is silent for long enough.

@@ -48,8 +48,9 @@ fn detect_collective_hang(
     group: &JobGroup,
 ) -> Option<PendingFinding> {
     let limits = &judge.limits;
-    let nodes =
-        nodes_where(judge, cluster, group, |gpu| is_still(judge, cluster, gpu) == Some(true));
+    let silent = has_fallen_silent(group, limits);
+    let is_still_one = |gpu: &GpuTracker| is_still(judge, cluster, gpu, silent) == Some(true);
+    let nodes = nodes_where(judge, cluster, group, is_still_one);
     let ranks = RankActivity::of(judge, cluster, group, &nodes);
     // One rank may be missing from the collective: the others wait for it.
     let least = (limits.hung_gpus_ratio * ranks.known as f64).min(ranks.known as f64 - 1.0);
@@ -83,7 +84,9 @@ fn detect_collective_hang(
         if in_start {
             what += " and have done no work since their processes began";
         }
-        let page_delay = if group.job.is_some() { 0.0 } else { limits.inferred_hang_seconds };
+        // Ranks that draw more than most that busy-wait may do other work, for which they exchange nothing.
+        let is_sure = group.job.is_some() && ranks.draws_little(is_profiled);
+        let page_delay = if is_sure { 0.0 } else { limits.inferred_hang_seconds };
         // Where nothing shows that the hosts are silent, ranks may wait for one that writes a checkpoint: not for long.
         let warning_delay = if silent_kinds == 0 { limits.inferred_hang_seconds } else { 0.0 };
         // Those may load, or write a checkpoint.
@@ -265,6 +268,7 @@ impl RankActivity {
         let (mut paces, mut powers, mut most_powers) = (Vec::new(), Vec::new(), Vec::new());
         let mut memory = Vec::new();
         let mut outliers = Vec::new();
+        let silent = has_fallen_silent(group, limits);
         let (mut known, mut busy_waiting, mut still, mut never_worked) = (0, 0, 0, 0);
         for row in &group.gpus {
             let Some(entry) = cluster.device_at(DeviceClass::Gpu, *row) else { continue };
@@ -279,7 +283,7 @@ impl RankActivity {
             } else {
                 outliers.push(entry);
             }
-            still += usize::from(is_still(judge, cluster, gpu) == Some(true));
+            still += usize::from(is_still(judge, cluster, gpu, silent) == Some(true));
             never_worked += usize::from(gpu.start.has_never_worked(now));
             paces.extend(gpu.averages.activity_ratio(now, gap, &judge.limits));
             powers.extend(gpu.averages.power_at(now, gap));
@@ -305,6 +309,11 @@ impl RankActivity {
             most_memory: median(memory.iter().map(|(_, limit)| *limit)),
             outlier,
         }
+    }
+
+    /// Whether they draw as little as ranks that busy-wait do, as far as that must tell it.
+    fn draws_little(&self, is_profiled: bool) -> bool {
+        is_profiled || self.power.zip(self.most_power).is_none_or(|(power, most)| power < most)
     }
 
     /// Returns the summary; it names the rank that is missing from the collective if there is a single one.
@@ -336,24 +345,35 @@ impl RankActivity {
         let is_raised = self.most_power > Some(limits.power_waiting_ratio);
         let note = if is_raised { "limit: beside its usual power" } else { "" };
         let power = EvidenceRow::Power.to_evidence(self.power, self.most_power).with_note(note);
+        let is_context = is_profiled || !self.draws_little(is_profiled);
         let memory = EvidenceRow::MemoryActivity
             .to_evidence(self.memory, self.most_memory)
             .with_note("limit: share of the highest of this work");
         // One rank may still do something.
         [
             activity.with_threshold(key).or_context(),
-            power.context_if(is_profiled).or_context(),
+            power.context_if(is_context).or_context(),
             memory.context_if(is_profiled).or_context(),
         ]
     }
 }
 
+/// Whether the nodes of a job have stopped to send, which they usually do.
+fn has_fallen_silent(group: &JobGroup, limits: &Thresholds) -> bool {
+    group.nodes.len() > 1 && group.traffic.is_some_and(|share| share < limits.standstill_ratio)
+}
+
 /// Whether a GPU does none of its baseline work. Without profiling counters, a busy-waiting GPU shows constant power that
-/// is low, or lower than usual while it no longer uses its memory. Low and constant is also the power of one that works
+/// is low, or lower than usual while it no longer uses its memory or while the nodes of its job have fallen `silent`. Low and constant is also the power of one that works
 /// under power smoothing or a workload power profile: data that goes over its NVLinks tells them apart. One whose process
 /// has just begun has nothing to stand still from; one whose process began long ago and never worked stands still in its
 /// start. None without a baseline otherwise.
-pub(super) fn is_still(judge: &JudgeState, cluster: &Cluster, gpu: &GpuTracker) -> Option<bool> {
+pub(super) fn is_still(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    gpu: &GpuTracker,
+    silent: bool,
+) -> Option<bool> {
     let limits = &judge.limits;
     let (now, gap) = (cluster.now(), cluster.freshness_window());
     if gpu.start.is_starting(now) {
@@ -371,7 +391,8 @@ pub(super) fn is_still(judge: &JudgeState, cluster: &Cluster, gpu: &GpuTracker) 
     }
     let power = gpu.averages.power_at(now, gap)?;
     let flat = gpu.averages.power_spread(now, gap).is_some_and(|it| it < limits.flat_power_ratio);
-    let is_low = power < most_waiting_power(gpu, limits) && pace < limits.hung_power_pace_ratio;
+    let is_low =
+        (silent || power < most_waiting_power(gpu, limits)) && pace < limits.hung_power_pace_ratio;
     let memory = gpu.averages.memory_activity(now, gap, limits);
     let uses_no_memory = memory.is_some_and(|(activity, limit)| activity < limit);
     Some(flat && (is_low || uses_no_memory && pace < 1.0 - limits.slowed_ratio))

@@ -45,10 +45,11 @@ struct Dip {
     is_still: bool,
 }
 
-/// The last instants at which a job began to stand still.
+/// The last instants at which a job began to stand still, and those at which it was last seen to.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stops {
     began: [UnixMs; 3],
+    seen: [UnixMs; 3],
     stands: bool,
 }
 
@@ -61,20 +62,35 @@ const CREEPING: f64 = 0.03;
 /// How many times as long as averages need to settle it must have done so.
 const LONG_PAUSES: f64 = 2.0;
 
+/// A job that stops three times in this many times as long, and stands still for this share of it, does not pause: it
+/// starts anew again and again.
+const STOPS_TIMES: f64 = 4.0;
+const STOPS_SHARE: f64 = 0.5;
+
 impl Stops {
-    /// Adds an observation; returns whether it stands still again and again, before averages have recovered: it then has
-    /// long steps, and does not pause.
+    /// Adds an observation; returns whether it stands still again and again, before averages have recovered or for most of
+    /// the time: it then has long steps, or starts anew each time, and does not pause.
     fn recur(&mut self, stands: bool, now: UnixMs, limits: &Thresholds) -> bool {
         if stands && !self.stands {
             self.began.rotate_left(1);
+            self.seen.rotate_left(1);
             self.began[2] = now;
         }
+        if stands {
+            self.seen[2] = now;
+        }
         self.stands = stands;
-        let [first, _, last] = self.began;
-        let recent = 2.0 * limits.pause_settle_seconds;
-        first > UnixMs::default()
-            && last.duration_since(first).as_secs_f64() <= recent
-            && now.duration_since(last).as_secs_f64() <= recent / 2.0
+        let [first, second, last] = self.began;
+        if first == UnixMs::default() {
+            return false;
+        }
+        let seconds = |from: UnixMs, to: UnixMs| to.duration_since(from).as_secs_f64();
+        let (recent, since) = (limits.pause_settle_seconds, seconds(last, now));
+        let spans = seconds(first, last);
+        let is_long_step = spans <= 2.0 * recent && since <= recent;
+        let stood = seconds(first, self.seen[0]) + seconds(second, self.seen[1]);
+        let starts_anew = spans <= STOPS_TIMES * recent && since <= spans;
+        is_long_step || (starts_anew && stood >= STOPS_SHARE * spans)
     }
 }
 
@@ -292,5 +308,13 @@ mod tests {
         // A hang that begins among long steps stands still for good.
         let hang = recurs(|second| second % 20 < 12 || second > 300);
         assert!(hang[300] && !hang[400]);
+    }
+
+    #[test]
+    fn job_that_starts_anew_for_most_of_the_time_does_not_pause() {
+        let restarts = recurs(|second| second > 120 && second % 90 < 60);
+        assert_eq!(restarts.iter().position(|recurs| *recurs), Some(270));
+        let evaluations = recurs(|second| second > 120 && second % 110 < 50);
+        assert!(!evaluations.contains(&true));
     }
 }

@@ -104,6 +104,27 @@ fn flat_power_of_a_job_without_nvlink_traffic_is_a_hang() {
     assert_eq!(hang_ids(&fixture), [""; 0], "it still draws most of its usual power");
 }
 
+/// Some models draw well over half of their usual power while they wait.
+#[test]
+fn flat_power_above_that_of_most_that_wait_is_a_hang_once_the_nodes_send_nothing() {
+    let severity = |path: DataPath, seconds: i64, silent_from: i64, watts: f64| {
+        let fixture = run_job(path, FLAT_FROM + seconds, silent_from, watts);
+        let open = fixture.judge.open_findings();
+        let hang = open.iter().find(|finding| finding.kind == FindingKind::CollectiveHang);
+        hang.map(|hang| hang.severity)
+    };
+    let network = DataPath::Network;
+    for seconds in [80, 170] {
+        let found = severity(network, seconds, FLAT_FROM, 600.0);
+        assert_eq!(found, Some(Severity::Warning), "after {seconds} s");
+    }
+    // They may do other work for a while, for which they exchange nothing.
+    assert_eq!(severity(network, 400, FLAT_FROM, 600.0), Some(Severity::Critical));
+    assert_eq!(severity(network, 400, i64::MAX, 600.0), None, "they send");
+    assert_eq!(severity(network, 400, FLAT_FROM, 750.0), None, "most of its usual power");
+    assert_eq!(severity(DataPath::Unknown, 400, FLAT_FROM, 600.0), None);
+}
+
 /// Runs the job, silent and at this power from `FLAT_FROM` on, with the memory activity that its GPUs have then, and the
 /// seconds of IO pressure that its first host has had.
 fn run_silent_job(
