@@ -19,6 +19,7 @@ use super::{
     port_down::jobs_on_node,
     port_trackers::is_port_active,
     rare_events::{LIMIT_NOTE, PeerEvents},
+    robust_stats::median,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
 
@@ -36,7 +37,9 @@ pub(super) fn detect_bad_links(
             let rate = cluster.current_value(port::RATE, row);
             judge.links.of(row).is_some_and(|link| link.is_below_best(rate))
         };
-        let below_peers = fleet_rates.ports_below_peers(id, node, fell).unwrap_or_default();
+        let works_like_siblings = |row| works_like_siblings(judge, cluster, (id, node), row);
+        let below_peers = fleet_rates.ports_below_peers(id, node, fell, works_like_siblings);
+        let below_peers = below_peers.unwrap_or_default();
         for row in node.device_rows(DeviceClass::Port) {
             let Some(link) = judge.links.of(*row) else { continue };
             if is_port_active(cluster, *row) != Some(true) {
@@ -56,6 +59,30 @@ pub(super) fn detect_bad_links(
         }
     }
 }
+
+/// Whether a port carries as much as the faster ports of its node: it is one of them, and no adapter for something else.
+fn works_like_siblings(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    (id, node): (NodeId, &Node),
+    row: u32,
+) -> bool {
+    let rate = |row: u32| cluster.current_value(port::RATE, row);
+    let share = |row: u32| current_value(judge.links.of(row)?.utilization, cluster);
+    let bytes = |row: u32| Some(share(row)? * rate(row)?);
+    let faster = node.device_rows(DeviceClass::Port).iter().copied();
+    let faster = faster.filter(|other| rate(*other) > rate(row)).filter_map(bytes);
+    let faster: Vec<f64> = faster.collect();
+    let is_used = share(row).is_some_and(|share| share >= least_load(judge, cluster, id));
+    let as_much = bytes(row).zip(median(faster.iter().copied()));
+    is_used
+        && faster.len() >= LEAST_SIBLINGS
+        && as_much.is_some_and(|(own, usual)| (own - usual).abs() <= ALIKE_SHARE * usual)
+}
+
+/// The faster ports of a node from which they show what a rail carries, and how far another one of them may be from that.
+const LEAST_SIBLINGS: usize = 3;
+const ALIKE_SHARE: f64 = 0.2;
 
 /// One active port with its link.
 struct ActivePort<'a> {

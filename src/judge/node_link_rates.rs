@@ -14,7 +14,8 @@ use gaunt_schema::{Device, DeviceClass, catalogue::port};
 
 use super::port_trackers::is_port_active;
 
-/// Other nodes that are needed to tell a fault from the design: fewer have no majority.
+/// Other nodes that are needed to tell a fault from the design: fewer have no majority. Then the port must also carry what
+/// its faster siblings do.
 const LEAST_PEERS: usize = 3;
 
 /// Nodes with a low rate are the design, and no fault of each, if there are two or more of them and only so many times as
@@ -55,7 +56,7 @@ struct NodeLinkRates {
     active: Vec<f64>,
     /// The number of nodes that have these rates.
     nodes: usize,
-    /// Which of the rates too many ports have; none if there are too few peers.
+    /// Which of the rates too many ports have; none without a peer.
     surplus: OnceCell<Option<Vec<SurplusRate>>>,
 }
 
@@ -114,18 +115,21 @@ impl<'a> FleetLinkRates<'a> {
     }
 
     /// Returns the ports of a node that are slower than its peers' and the rate that most peers have instead: first those
-    /// that `fell`. None if there are too few peers.
+    /// that `fell`, and where there are few peers only those that work like their faster siblings. None without a peer.
     pub(super) fn ports_below_peers(
         &self,
         id: NodeId,
         node: &Node,
         fell: impl Fn(u32) -> bool,
+        works_like_siblings: impl Fn(u32) -> bool,
     ) -> Option<Vec<(u32, f64)>> {
         let own = *self.nodes.get(&id)?;
+        let has_few_peers = self.groups[self.rates[own].group].nodes.len() <= LEAST_PEERS;
         let surplus = self.rates[own].surplus.get_or_init(|| self.compare_with_peers(own));
         let mut below: Vec<(u32, f64)> = Vec::new();
         for SurplusRate { rate, too_many, instead } in surplus.as_ref()? {
             let mut ports = self.ports_with_rate(node, self.rates[own].group, *rate);
+            ports.retain(|row| !has_few_peers || works_like_siblings(*row));
             ports.sort_by_key(|row| !fell(*row));
             let too_many = too_many.saturating_sub(below.len());
             below.extend(ports.into_iter().take(too_many).map(|row| (row, *instead)));
@@ -141,7 +145,7 @@ impl<'a> FleetLinkRates<'a> {
             peers.map(|at| (&self.rates[*at], self.rates[*at].nodes - usize::from(*at == own)))
         };
         let peer_count: usize = peers().map(|(_, nodes)| nodes).sum();
-        if peer_count < LEAST_PEERS {
+        if peer_count == 0 {
             return None;
         }
         let mut levels = own_rates.active.clone();

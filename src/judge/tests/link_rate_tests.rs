@@ -73,6 +73,26 @@ fn found_of_kinds(
 }
 
 #[test]
+fn slow_port_of_one_of_two_nodes_is_found_by_what_it_carries() {
+    let found = |slow_on: &[usize], carries: bool| {
+        found_after(60, 2, |second, node| {
+            let rate = |slot| if slot == 2 && slow_on.contains(&node) { 200.0 } else { 400.0 };
+            let ports: Vec<_> = (0..5).map(|slot| (format!("mlx5_{slot}"), rate(slot))).collect();
+            let mut page = page_of_ports(second, node, &ports);
+            for (slot, _) in ports.iter().enumerate() {
+                let device = page.ensure_device(Device::new_port(&format!("mlx5_{slot}"), "1"));
+                let seconds = if slot != 2 || carries { second } else { 1 };
+                page.push(device, port::TRANSMIT_BYTES, seconds as f64 * 2e9);
+            }
+            page
+        })
+    };
+    assert_eq!(found(&[1], true), ["port_rate_low/gpu001/mlx5_2/1"]);
+    assert_eq!(found(&[1], false), [""; 0], "an adapter for something else");
+    assert_eq!(found(&[0, 1], true), [""; 0], "the design");
+}
+
+#[test]
 fn adapter_that_is_slower_on_every_node_is_the_design_whatever_its_name() {
     let found = found_after(60, 5, |second, node| {
         page_of_ports(second, node, &ports_with_storage(node, 400.0, 100.0))
