@@ -131,9 +131,10 @@ impl PendingSpan {
         if absent <= lapse {
             return true;
         }
-        let (longest, times) = match self.is_of_device {
-            true => (LONGEST_ABSENCE, ABSENT_TIMES),
-            false => (self.interval() * GAP_SAMPLES, 1),
+        let (longest, times) = if self.is_of_device {
+            (LONGEST_ABSENCE, ABSENT_TIMES)
+        } else {
+            (self.interval() * GAP_SAMPLES, 1)
         };
         let uncounted = self.uncounted_ms(now) / times;
         for counted in [&mut self.lasted_ms, &mut self.warned_ms, &mut self.paged_ms] {
