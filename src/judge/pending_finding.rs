@@ -196,6 +196,25 @@ pub(super) const fn is_inferred(kind: FindingKind) -> bool {
     )
 }
 
+/// Whether the evidence of a kind is what one device reports of itself.
+pub(super) const fn is_of_device(kind: FindingKind) -> bool {
+    use FindingKind::{
+        ComputeStraggler, FabricDegraded, HostBlocksNetwork, LinkErrors, NvlinkDegraded,
+        PcieDegraded, PortRateLow, Throttled,
+    };
+    matches!(
+        kind,
+        ComputeStraggler
+            | FabricDegraded
+            | HostBlocksNetwork
+            | LinkErrors
+            | NvlinkDegraded
+            | PcieDegraded
+            | PortRateLow
+            | Throttled
+    )
+}
+
 /// Whether the evidence of a kind of finding exists only while a job works.
 pub(super) fn rests_on_work(kind: FindingKind) -> bool {
     use FindingKind::{

@@ -5,7 +5,7 @@ use std::{collections::HashSet, time::Duration};
 use gaunt_schema::{Severity, UnixMs};
 use serde::{Deserialize, Serialize};
 
-use crate::pending_finding::{PendingFinding, is_inferred};
+use crate::pending_finding::{PendingFinding, is_of_device};
 
 /// A pending finding: since when its evidence was seen, and for how long.
 ///
@@ -108,7 +108,7 @@ impl PendingSpan {
     /// Records that its evidence is present.
     pub(super) fn observe_candidate(&mut self, now: UnixMs, candidate: &PendingFinding) {
         self.observe_members(now, &candidate.members, candidate.interval.to_duration());
-        self.is_of_device = !is_inferred(candidate.finding.kind);
+        self.is_of_device = is_of_device(candidate.finding.kind);
     }
 
     /// Records that its evidence is present, for these members, which are sampled at this interval.
