@@ -12,7 +12,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     host_blocks_network::detect_blocking_host,
     incast::detect_incasts,
-    leaf_rail_ports::{LeafRailPorts, congestion_finding, group_by_leaf},
+    leaf_rail_ports::{LeafRailPorts, congestion_finding, group_by_leaf, render_standing},
     link_averages::{LinkAverages, current_value},
     loaded_ports::{LoadedPort, collect_loaded_ports},
     pending_finding::{PendingFinding, format_count, format_nodes},
@@ -149,12 +149,13 @@ fn leaf_congested_finding(
     let is_of_nodes = bad.iter().all(|port| port.is_leaf_of_node);
     let nodes = is_of_nodes.then(|| format!(", those of {}", render_nodes(cluster, &bad)));
     let summary = format!(
-        "{} of {} below {} on {rail} are congested{}{}.",
+        "{} of {} below {} on {rail} are congested{}{}{}.",
         format_count(bad.len(), "port"),
         leaf_rail.members.len(),
         entity.leaf.as_ref().map(SanitizedText::as_str).unwrap_or_default(),
         render_signs(&bad, cluster),
         nodes.unwrap_or_default(),
+        render_standing(&bad),
     );
     let members = leaf_rail.members.len();
     let least = judge.limits.members_bad_ratio * members as f64;
@@ -206,10 +207,11 @@ fn rail_slow_finding(
     let of = (least, format!("share of {members}{below}"));
     congestion_finding(judge, cluster, FindingKind::RailSlow, entity, &bad, of).with_summary(
         format!(
-            "{} on {}{}{below} are congested.",
+            "{} on {}{}{below} are congested{}.",
             format_count(bad.len(), "port"),
             render_rail(rail),
-            render_devices(cluster, rail, &bad)
+            render_devices(cluster, rail, &bad),
+            render_standing(&bad)
         ),
         "Check the spine switches of this rail and their links to the leaves.".to_owned(),
     )

@@ -81,6 +81,20 @@ pub(super) fn group_ports<'a>(
     leaf_rails.into_iter().map(leaf_rail).collect()
 }
 
+/// Whether only the other ports of their nodes show that these ports are congested.
+fn are_standing(ports: &[&LoadedPort<'_>]) -> bool {
+    ports.iter().all(|port| port.congested.is_some_and(|congested| congested.is_standing))
+}
+
+/// Says what shows that these ports are congested, if that is the other ports of their nodes.
+pub(super) fn render_standing(ports: &[&LoadedPort<'_>]) -> &'static str {
+    if are_standing(ports) {
+        ", from before the first look: they wait to send far longer than the ports beside them, which carry as much"
+    } else {
+        ""
+    }
+}
+
 /// Returns the finding that these ports are congested, of which the least number that tells it is given.
 pub(super) fn congestion_finding(
     judge: &JudgeState,
@@ -114,6 +128,8 @@ pub(super) fn congestion_finding(
     let kinds = 1 + usize::from(far.is_some()) + usize::from(is_likely);
     let is_certain =
         bad.iter().any(|port| port.congested.is_some_and(|congested| congested.is_certain));
+    // What it costs is not known where it was so before: no more than a warning.
+    let hard = !groups.is_empty() || (is_certain && kinds > 1) || are_standing(bad);
     let slowed = groups.iter().filter_map(|group| group.slowdown_ratio()).reduce(f64::max);
     let lost = groups.iter().map(|group| group.lost_gpus()).sum();
     let victims = groups
@@ -121,9 +137,8 @@ pub(super) fn congestion_finding(
         .flat_map(|group| group.list_victims(cluster, None))
         .take(MAX_VICTIMS)
         .collect();
-    let suspicion =
-        PendingFinding::of(kind, entity, kinds, !groups.is_empty() || (is_certain && kinds > 1))
-            .with_slowed_jobs(groups.iter().map(|group| group.group_key()));
+    let suspicion = PendingFinding::of(kind, entity, kinds, hard)
+        .with_slowed_jobs(groups.iter().map(|group| group.group_key()));
     let suspicion = suspicion.with_hold_seconds(limits.hotspot_seconds).with_cost(lost, victims);
     suspicion.with_possible_evidence([
         EvidenceRow::CongestedPorts

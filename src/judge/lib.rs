@@ -114,6 +114,7 @@ mod slow_node;
 mod slowdown_causes;
 mod source_unread;
 mod standing_fault;
+mod standing_waits;
 mod starved_job;
 mod starved_node;
 mod starved_rounds;

@@ -10,6 +10,7 @@ use super::{
     job_group::JobGroup,
     link_averages::{LinkAverages, current_value},
     port_rail::NodeRails,
+    standing_waits::{ports_that_stand_out, rails_that_stand_out},
 };
 
 /// A port with traffic, its location and its congestion.
@@ -33,6 +34,8 @@ pub(super) struct Congestion {
     pub(super) is_certain: bool,
     /// Whether only its own waiting or pauses show it: packets queue up where it sends to.
     pub(super) is_of_sender: bool,
+    /// Whether only the other ports of its node show it, which carry as much and do not wait.
+    pub(super) is_standing: bool,
 }
 
 /// A sign of congestion that needs no comparison.
@@ -58,6 +61,8 @@ struct CongestionSigns {
     waited: Option<f64>,
     /// Whether it sends packets again: on a fabric that neither marks nor pauses, a full queue drops.
     is_resending: bool,
+    /// Whether it has waited far longer than the other ports of its node all along, like the others of its rail.
+    is_standing: bool,
 }
 
 impl CongestionSigns {
@@ -83,6 +88,7 @@ impl CongestionSigns {
             waited,
             is_resending: current_value(link.retransmitted, cluster)
                 .is_some_and(|rate| rate >= limits.errors_per_second),
+            is_standing: false,
         }
     }
 
@@ -111,11 +117,35 @@ fn is_unknown(judge: &JudgeState, cluster: &Cluster, row: u32, link: &LinkAverag
 
 /// Whether any port may be congested.
 pub(super) fn is_any_port_congested(judge: &JudgeState, cluster: &Cluster) -> bool {
+    let limits = &judge.limits;
     cluster.sorted_nodes().any(|(id, node)| {
-        let mut loaded = loaded_links(judge, cluster, id, node);
-        loaded
-            .any(|(row, link)| CongestionSigns::of(judge, cluster, row, link).is_any(&judge.limits))
+        let loaded: Vec<(u32, &LinkAverages)> = loaded_links(judge, cluster, id, node).collect();
+        let signs =
+            |(row, link): &(u32, &LinkAverages)| CongestionSigns::of(judge, cluster, *row, link);
+        let links: Vec<&LinkAverages> = loaded.iter().map(|(_, link)| *link).collect();
+        loaded.iter().any(|link| signs(link).is_any(limits))
+            || !ports_that_stand_out(cluster, &links, limits).is_empty()
     })
+}
+
+/// Marks the ports of rails on which they have waited all along.
+fn mark_standing(
+    cluster: &Cluster,
+    ports: &[LoadedPort<'_>],
+    signs: &mut [CongestionSigns],
+    limits: &Thresholds,
+) {
+    let mut stand_out = Vec::with_capacity(ports.len());
+    for of_node in ports.chunk_by(|a, b| a.node == b.node) {
+        let links: Vec<&LinkAverages> = of_node.iter().map(|port| port.link).collect();
+        let found = ports_that_stand_out(cluster, &links, limits);
+        stand_out.extend((0..of_node.len()).map(|at| found.contains(&at)));
+    }
+    let seen = ports.iter().zip(&stand_out).map(|(port, is)| (port.node, &port.rail, *is));
+    let rails = rails_that_stand_out(seen, limits);
+    for ((port, sign), stands_out) in ports.iter().zip(signs).zip(stand_out) {
+        sign.is_standing = stands_out && !sign.is_delayed && rails.contains(&port.rail);
+    }
 }
 
 /// Iterates the ports of a node that carry traffic, or do at its usual pace: congestion itself leaves little of it.
@@ -167,6 +197,7 @@ pub(super) fn collect_loaded_ports<'a>(
             });
         }
     }
+    mark_standing(cluster, &ports, &mut signs, limits);
     // Marks that rise on all ports alike are those of more load, unless they cost the job its speed.
     let quiet = quiet_level(&signs).max(1.0);
     let slower_nodes = nodes_of_slower_jobs(judge);
@@ -197,12 +228,14 @@ pub(super) fn collect_loaded_ports<'a>(
             && (sign.certain == Some(CertainSign::Queue)
                 || sign.marked >= most * FAINT_SIBLING_SHARE);
         let is_clear = sign.waited.is_none_or(|waited| waited >= longest * FAINT_SIBLING_SHARE);
-        let is_delayed = sign.is_delayed && is_clear;
+        let is_delayed = (sign.is_delayed && is_clear) || sign.is_standing;
         let is_congested = is_marked || ((is_delayed || drops) && !any_marked);
         // Whoever waits for credits or is paused has lost that time, whatever its past.
         let is_certain = sign.certain.is_some() || sign.is_delayed;
-        let is_of_sender = !is_marked && sign.is_delayed;
-        port.congested = is_congested.then_some(Congestion { is_certain, is_of_sender });
+        let is_standing = sign.is_standing && !is_marked;
+        let is_of_sender = !is_marked && (sign.is_delayed || is_standing);
+        let found = Congestion { is_certain, is_of_sender, is_standing };
+        port.congested = is_congested.then_some(found);
     }
     ports
 }

@@ -93,8 +93,11 @@ mod tests {
         leaf: Option<&SanitizedText>,
         is_of_sender: Option<bool>,
     ) -> RailMember<'_> {
-        let congested =
-            is_of_sender.map(|is_of_sender| Congestion { is_certain: true, is_of_sender });
+        let congested = is_of_sender.map(|is_of_sender| Congestion {
+            is_certain: true,
+            is_of_sender,
+            is_standing: false,
+        });
         RailMember { index, leaf, congested }
     }
 

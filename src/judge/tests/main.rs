@@ -36,6 +36,7 @@ mod shared_cause_tests;
 mod silent_node_tests;
 mod slow_period_tests;
 mod small_job_tests;
+mod standing_wait_tests;
 mod telemetry_tests;
 mod unexplained_tests;
 mod waited_for_tests;
@@ -238,11 +239,8 @@ fn port_is_down_after_two_samples_and_up_again_after_ten_seconds() {
     assert_eq!(fixture.run(9, with_port(UP)).open_ids(), [PORT]);
     assert_eq!(fixture.run(1, with_port(UP)).open_ids(), [""; 0]);
     fixture.run(2, with_port(DOWN));
-    assert_eq!(
-        fixture.judge.opened_counts()[&FindingKind::PortDown],
-        2,
-        "the same place opens anew"
-    );
+    let opened = fixture.judge.opened_counts()[&FindingKind::PortDown];
+    assert_eq!(opened, 2, "the same place opens anew");
 }
 
 #[test]
