@@ -51,7 +51,7 @@ fn detect_collective_hang(
     let silent = has_fallen_silent(group, limits);
     let is_still_one = |gpu: &GpuTracker| is_still(judge, cluster, gpu, silent) == Some(true);
     let nodes = nodes_where(judge, cluster, group, is_still_one);
-    let ranks = RankActivity::of(judge, cluster, group, &nodes);
+    let ranks = RankActivity::of(judge, cluster, group, &nodes, is_still_one);
     // One rank may be missing from the collective: the others wait for it.
     let least = (limits.hung_gpus_ratio * ranks.known as f64).min(ranks.known as f64 - 1.0);
     let spins = ranks.busy_waiting as f64 >= least;
@@ -84,8 +84,8 @@ fn detect_collective_hang(
         if in_start {
             what += " and have done no work since their processes began";
         }
-        // Ranks that draw more than most that busy-wait may do other work, for which they exchange nothing.
-        let is_sure = group.job.is_some() && ranks.draws_little(is_profiled);
+        // Ranks of which only the silence shows that they stand still may do other work, for which they exchange nothing.
+        let is_sure = group.job.is_some() && (is_profiled || ranks.show_a_stop());
         let page_delay = if is_sure { 0.0 } else { limits.inferred_hang_seconds };
         // Where nothing shows that the hosts are silent, ranks may wait for one that writes a checkpoint: not for long.
         let warning_delay = if silent_kinds == 0 { limits.inferred_hang_seconds } else { 0.0 };
@@ -262,13 +262,18 @@ struct RankActivity {
 }
 
 impl RankActivity {
-    fn of(judge: &JudgeState, cluster: &Cluster, group: &JobGroup, nodes: &[NodeId]) -> Self {
+    fn of(
+        judge: &JudgeState,
+        cluster: &Cluster,
+        group: &JobGroup,
+        nodes: &[NodeId],
+        is_still: impl Fn(&GpuTracker) -> bool,
+    ) -> Self {
         let limits = &judge.limits;
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let (mut paces, mut powers, mut most_powers) = (Vec::new(), Vec::new(), Vec::new());
         let mut memory = Vec::new();
         let mut outliers = Vec::new();
-        let silent = has_fallen_silent(group, limits);
         let (mut known, mut busy_waiting, mut still, mut never_worked) = (0, 0, 0, 0);
         for row in &group.gpus {
             let Some(entry) = cluster.device_at(DeviceClass::Gpu, *row) else { continue };
@@ -283,7 +288,7 @@ impl RankActivity {
             } else {
                 outliers.push(entry);
             }
-            still += usize::from(is_still(judge, cluster, gpu, silent) == Some(true));
+            still += usize::from(is_still(gpu));
             never_worked += usize::from(gpu.start.has_never_worked(now));
             paces.extend(gpu.averages.activity_ratio(now, gap, &judge.limits));
             powers.extend(gpu.averages.power_at(now, gap));
@@ -311,9 +316,11 @@ impl RankActivity {
         }
     }
 
-    /// Whether they draw as little as ranks that busy-wait do, as far as that must tell it.
-    fn draws_little(&self, is_profiled: bool) -> bool {
-        is_profiled || self.power.zip(self.most_power).is_none_or(|(power, most)| power < most)
+    /// Whether they draw as little as ranks that busy-wait do, or no longer use their memory.
+    fn show_a_stop(&self) -> bool {
+        let is_below = |(value, limit)| value < limit;
+        self.power.zip(self.most_power).is_some_and(is_below)
+            || self.memory.zip(self.most_memory).is_some_and(is_below)
     }
 
     /// Returns the summary; it names the rank that is missing from the collective if there is a single one.
@@ -345,14 +352,13 @@ impl RankActivity {
         let is_raised = self.most_power > Some(limits.power_waiting_ratio);
         let note = if is_raised { "limit: beside its usual power" } else { "" };
         let power = EvidenceRow::Power.to_evidence(self.power, self.most_power).with_note(note);
-        let is_context = is_profiled || !self.draws_little(is_profiled);
         let memory = EvidenceRow::MemoryActivity
             .to_evidence(self.memory, self.most_memory)
             .with_note("limit: share of the highest of this work");
         // One rank may still do something.
         [
             activity.with_threshold(key).or_context(),
-            power.context_if(is_context).or_context(),
+            power.context_if(is_profiled).or_context(),
             memory.context_if(is_profiled).or_context(),
         ]
     }
@@ -364,10 +370,10 @@ fn has_fallen_silent(group: &JobGroup, limits: &Thresholds) -> bool {
 }
 
 /// Whether a GPU does none of its baseline work. Without profiling counters, a busy-waiting GPU shows constant power that
-/// is low, or lower than usual while it no longer uses its memory or while the nodes of its job have fallen `silent`. Low and constant is also the power of one that works
-/// under power smoothing or a workload power profile: data that goes over its NVLinks tells them apart. One whose process
-/// has just begun has nothing to stand still from; one whose process began long ago and never worked stands still in its
-/// start. None without a baseline otherwise.
+/// is low, or lower than usual while it no longer uses its memory or while the nodes of its job have fallen `silent`. Low
+/// and constant is also the power of one that works under power smoothing or a workload power profile: data that goes over
+/// its NVLinks tells them apart. One whose process has just begun has nothing to stand still from; one whose process began
+/// long ago and never worked stands still in its start. None without a baseline otherwise.
 pub(super) fn is_still(
     judge: &JudgeState,
     cluster: &Cluster,

@@ -6,7 +6,7 @@ use gaunt_schema::{Entity, FindingKind, SanitizedText};
 
 use super::{
     EvidenceRow, JudgeState,
-    link_averages::{LinkAverages, current_value},
+    link_averages::{ALIKE_LOADS, LinkAverages, current_value},
     loaded_ports::LoadedPort,
     pending_finding::{MAX_VICTIMS, PendingFinding},
     robust_stats::median,
@@ -58,9 +58,6 @@ impl LeafRailPorts<'_> {
         !calm.into_iter().any(carries) && (is_of_nodes || !bad.is_empty())
     }
 }
-
-/// Ports carry as much as others if they carry at least one part in so many of their load.
-const ALIKE_LOADS: f64 = 2.0;
 
 /// Groups ports by leaf and rail.
 pub(super) fn group_by_leaf<'a>(ports: &'a [LoadedPort<'a>]) -> Vec<LeafRailPorts<'a>> {

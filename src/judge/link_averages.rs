@@ -373,6 +373,9 @@ impl LinkAverages {
     }
 }
 
+/// Ports carry as much as others if they carry at least one part in so many of their load.
+pub(super) const ALIKE_LOADS: f64 = 2.0;
+
 /// Returns an average if it is current.
 pub(super) fn current_value(average: MovingAverage, cluster: &Cluster) -> Option<f64> {
     average.value_at(cluster.now(), cluster.freshness_window())

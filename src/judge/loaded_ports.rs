@@ -10,7 +10,7 @@ use super::{
     job_group::JobGroup,
     link_averages::{LinkAverages, current_value},
     port_rail::NodeRails,
-    standing_waits::{ports_that_stand_out, rails_that_stand_out},
+    standing_waits::{ports_that_stand_out, rails_that_stand_out, waits_long},
 };
 
 /// A port with traffic, its location and its congestion.
@@ -119,12 +119,10 @@ fn is_unknown(judge: &JudgeState, cluster: &Cluster, row: u32, link: &LinkAverag
 pub(super) fn is_any_port_congested(judge: &JudgeState, cluster: &Cluster) -> bool {
     let limits = &judge.limits;
     cluster.sorted_nodes().any(|(id, node)| {
-        let loaded: Vec<(u32, &LinkAverages)> = loaded_links(judge, cluster, id, node).collect();
-        let signs =
-            |(row, link): &(u32, &LinkAverages)| CongestionSigns::of(judge, cluster, *row, link);
-        let links: Vec<&LinkAverages> = loaded.iter().map(|(_, link)| *link).collect();
-        loaded.iter().any(|link| signs(link).is_any(limits))
-            || !ports_that_stand_out(cluster, &links, limits).is_empty()
+        loaded_links(judge, cluster, id, node).any(|(row, link)| {
+            CongestionSigns::of(judge, cluster, row, link).is_any(limits)
+                || waits_long(cluster, link, limits)
+        })
     })
 }
 

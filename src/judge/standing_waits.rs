@@ -8,19 +8,22 @@ use gaunt_schema::SanitizedText;
 
 use super::{
     Thresholds,
-    link_averages::{LinkAverages, current_value},
+    link_averages::{ALIKE_LOADS, LinkAverages, current_value},
     robust_stats::median,
 };
 
 /// How many times as long as the others of its node a port must wait: the levels of healthy ports differ by a hundred.
 const STANDS_OUT_TIMES: f64 = 1_000.0;
 
-/// The others carry as much if they carry at least one part in so many, and at most so many times as much.
-const ALIKE_LOADS: f64 = 2.0;
-
 /// The least other ports of a node to compare one with, and the least nodes on which those of a rail stand out.
 const LEAST_OTHERS: usize = 2;
 const LEAST_NODES: usize = 3;
+
+/// Whether a port waits for so long that it may stand out.
+pub(super) fn waits_long(cluster: &Cluster, link: &LinkAverages, limits: &Thresholds) -> bool {
+    let least = limits.usual_waited_per_kilobyte * STANDS_OUT_TIMES;
+    current_value(link.transmit_wait, cluster).is_some_and(|wait| wait >= least)
+}
 
 /// Returns which of the ports of one node stand out, by their position.
 pub(super) fn ports_that_stand_out(
@@ -30,12 +33,11 @@ pub(super) fn ports_that_stand_out(
 ) -> Vec<usize> {
     let wait = |link: &LinkAverages| current_value(link.transmit_wait, cluster);
     let least = limits.usual_waited_per_kilobyte;
-    let is_long = |link: &LinkAverages| wait(link) >= Some(least * STANDS_OUT_TIMES);
-    if !links.iter().any(|link| is_long(link)) {
-        return Vec::new();
-    }
     let load = |link: &LinkAverages| current_value(link.utilization, cluster);
     let stands_out = |at: &usize| {
+        if !waits_long(cluster, links[*at], limits) {
+            return false;
+        }
         let Some((own, carried)) = wait(links[*at]).zip(load(links[*at])) else { return false };
         let alike = |other: &&&LinkAverages| {
             load(other)

@@ -155,6 +155,8 @@ fn gpus_that_no_longer_use_their_memory_stand_still_at_half_their_power() {
     let none = |_| 0.0;
     let waits = run_silent_job(200, 750.0, 0.0, none);
     assert_eq!(hang_ids(&waits), ["collective_hang/8812"]);
+    let severity = |fixture: &TargetFixture| fixture.judge.open_findings()[0].severity;
+    assert_eq!(severity(&run_silent_job(120, 750.0, 0.0, none)), Severity::Critical);
     assert_eq!(hang_ids(&run_silent_job(200, 750.0, 0.2, none)), [""; 0], "they still compute");
     assert_eq!(hang_ids(&run_silent_job(200, 950.0, 0.0, none)), [""; 0], "at their usual power");
 }

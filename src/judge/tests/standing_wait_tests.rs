@@ -33,9 +33,11 @@ fn page(second: i64, node: usize, shown: PortShown) -> Report {
     report
 }
 
-/// The findings after two minutes of so many nodes.
-fn found(nodes: usize, shown: PortShown) -> Vec<Finding> {
-    let addresses: Vec<String> = (0..nodes).map(|node| format!("10.0.0.{node}:9770")).collect();
+const NODES: usize = 5;
+
+/// The findings after two minutes.
+fn found(shown: PortShown) -> Vec<Finding> {
+    let addresses: Vec<String> = (0..NODES).map(|node| format!("10.0.0.{node}:9770")).collect();
     let targets: Vec<(&str, Dialect)> =
         addresses.iter().map(|address| (address.as_str(), Dialect::Gaunt)).collect();
     let mut fixture = TargetFixture::new(&targets);
@@ -50,7 +52,7 @@ fn usual(node: usize, rail: usize) -> f64 {
 
 #[test]
 fn rail_that_waited_before_the_first_look_is_a_warning() {
-    let rail = found(5, |node, rail| (if rail == 2 { 70.0 } else { usual(node, rail) }, 1.0));
+    let rail = found(|node, rail| (if rail == 2 { 70.0 } else { usual(node, rail) }, 1.0));
     assert_eq!(rail.len(), 1, "{rail:?}");
     assert_eq!((rail[0].id.as_str(), rail[0].severity), ("rail_slow/2", Severity::Warning));
     assert!(rail[0].summary.contains("from before the first look"), "{}", rail[0].summary);
@@ -58,15 +60,15 @@ fn rail_that_waited_before_the_first_look_is_a_warning() {
 
 #[test]
 fn waits_of_ports_that_do_other_work_or_of_few_nodes_show_nothing() {
-    let healthy: [(usize, PortShown); 4] = [
-        (5, |node, rail| (usual(node, rail), 1.0)),
+    let healthy: [PortShown; 4] = [
+        |node, rail| (usual(node, rail), 1.0),
         // An adapter for storage.
-        (5, |node, rail| if rail == 2 { (70.0, 4.0) } else { (usual(node, rail), 1.0) }),
-        (5, |node, rail| (if rail == 2 && node < 2 { 70.0 } else { usual(node, rail) }, 1.0)),
+        |node, rail| if rail == 2 { (70.0, 4.0) } else { (usual(node, rail), 1.0) },
+        |node, rail| (if rail == 2 && node < 2 { 70.0 } else { usual(node, rail) }, 1.0),
         // All rails of a fabric whose ports always wait.
-        (5, |_, _| (70.0, 1.0)),
+        |_, _| (70.0, 1.0),
     ];
-    for (case, (nodes, shown)) in healthy.into_iter().enumerate() {
-        assert_eq!(found(nodes, shown), [], "case {case}");
+    for (case, shown) in healthy.into_iter().enumerate() {
+        assert_eq!(found(shown), [], "case {case}");
     }
 }
