@@ -45,6 +45,7 @@ mod simulated_sources;
 mod simulated_store;
 #[cfg(test)]
 mod slow_reader;
+mod traced_second;
 
 pub use deliberate_bug::DeliberateBug;
 use seeded_random::{SeededRandom, continue_hash};
@@ -53,6 +54,7 @@ use simulated_fleet::{NODES, SimulatedNode};
 use simulated_host::{HostFaults, SimulatedHost};
 use simulated_network::SimulatedNetwork;
 use simulated_pair::SimulatedPair;
+pub use traced_second::TracedSecond;
 
 /// The true time at which every run begins.
 const BEGAN: UnixMs = UnixMs(1_700_000_000_000);
@@ -87,6 +89,8 @@ pub struct SimulationReport {
     pub violations: Vec<String>,
     /// A hash of what happened: two runs of one seed have the same.
     pub trace: u64,
+    /// What it consists of, for each second: where two runs part.
+    pub seconds: Vec<TracedSecond>,
 }
 
 impl fmt::Display for SimulationReport {
@@ -283,9 +287,9 @@ impl SimulatedRun {
 
     /// Adds what disks were told and what is open now to the trace.
     fn update_trace(&mut self) {
-        let mut trace = self.report.trace;
+        let mut second = TracedSecond::default();
         for host in &self.hosts {
-            trace = continue_hash(trace, &host.disk_trace().to_le_bytes());
+            second.disks = continue_hash(second.disks, &host.disk_trace().to_le_bytes());
         }
         for host in &self.hosts {
             let Some(aggregator) = &host.aggregator else { continue };
@@ -296,15 +300,18 @@ impl SimulatedRun {
                 format!("{kind} {} {}", node.unwrap_or_default(), finding.life.opened.0)
             });
             let shown = host.invariants.last_attempts().to_string() + &shown.collect::<String>();
-            trace = continue_hash(trace, shown.as_bytes());
+            second.findings = continue_hash(second.findings, shown.as_bytes());
         }
-        self.report.trace = trace;
+        for part in [second.disks, second.findings] {
+            self.report.trace = continue_hash(self.report.trace, &part.to_le_bytes());
+        }
+        self.report.seconds.push(second);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::{collections::BTreeSet, process::Command};
 
     use super::*;
 
@@ -320,6 +327,13 @@ mod tests {
         format!("seed {}: {} faults, trace {:016x}", report.seed, report.faults, report.trace)
     }
 
+    /// With GAUNT_SECONDS, its hashes of each second.
+    fn describe_seconds(report: &SimulationReport) -> Vec<String> {
+        let seconds = report.seconds.iter().zip(0_u64..);
+        let line = |(second, number)| format!("seed {} at {number} s: {second}", report.seed);
+        seconds.map(line).collect()
+    }
+
     /// Runs the seeds of a half, in groups with one pair each: the halves run at the same time.
     fn check_half_of_seeds(half: u64) {
         let count = std::env::var("GAUNT_SEEDS").map_or(SEEDS, |seeds| seeds.parse().unwrap());
@@ -327,8 +341,12 @@ mod tests {
         let seeds = (first..first + count).chain(FAILED_ONCE);
         let seeds = seeds.filter(|seed| seed / PAIR_EVERY % 2 == half);
         let reports: Vec<SimulationReport> = seeds.map(run_seed).collect();
+        let tells_seconds = std::env::var_os("GAUNT_SECONDS").is_some();
         for report in &reports {
             println!("{}", describe_run(report));
+            if tells_seconds {
+                println!("{}", describe_seconds(report).join("\n"));
+            }
         }
         let broken: Vec<String> = reports
             .iter()
@@ -446,6 +464,7 @@ mod tests {
             .args(["seed_violates_an_invariant", "--nocapture", "--test-threads=1"])
             .env("GAUNT_FIRST", FIRST_OF_TWICE.to_string())
             .env("GAUNT_SEEDS", TWICE.to_string())
+            .env("GAUNT_SECONDS", "1")
             .env("TMPDIR", folder.path())
             .output()
             .unwrap();
@@ -457,11 +476,16 @@ mod tests {
     #[test]
     fn one_seed_is_one_run_in_every_process() {
         let seeds = (FIRST_OF_TWICE..FIRST_OF_TWICE + TWICE).chain(FAILED_ONCE);
-        let mut here: Vec<String> = seeds.map(|seed| describe_run(&run_seed(seed))).collect();
-        let mut there = runs_of_a_process();
+        let describe = |seed| {
+            let report = run_seed(seed);
+            [vec![describe_run(&report)], describe_seconds(&report)].concat()
+        };
+        let here: Vec<String> = seeds.flat_map(describe).collect();
+        let there: BTreeSet<String> = runs_of_a_process().into_iter().collect();
+        assert_eq!(here.len(), there.len());
         // The process runs one half of its seeds after the other.
-        here.sort();
-        there.sort();
-        assert_eq!(here, there);
+        let others: Vec<&String> =
+            here.iter().filter(|line| !there.contains(*line)).take(4).collect();
+        assert!(others.is_empty(), "the other process does not say: {others:#?}");
     }
 }

@@ -461,6 +461,7 @@ impl ServedRun {
                 faults,
                 violations: self.violations,
                 trace: self.trace,
+                seconds: Vec::new(),
             },
             kills: self.kills,
             pages: self.alertmanager.pages().values().sum(),
