@@ -136,6 +136,11 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
         &["unexplained_ratio", "held_memory_ratio"],
     ),
     (
+        FindingKind::FilesystemFull,
+        "A file system that can be written to has hardly any space or no inodes left; it is more than information while a job on its nodes stands still, restarts again and again or is slower since then.",
+        &["filesystem_free_ratio", "hung_gpus_ratio", "slowed_ratio"],
+    ),
+    (
         FindingKind::StageImbalance,
         "Some nodes of a job that is slower than its baseline are steadily more active than the others.",
         &["uneven_times", "uneven_lost_share", "uneven_seconds", "slowed_ratio"],

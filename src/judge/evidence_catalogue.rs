@@ -327,6 +327,10 @@ evidence_rows! {
         own(&[exporter::COLLECTOR_SUCCESS]).limit("driver_hung_seconds").below();
     CertificateTime: "time until the certificate expires", Seconds,
         other(&[host::CERTIFICATE_EXPIRY]).limit("certificate_seconds").below();
+    FreeSpace: "free share of the space of", Ratio,
+        own(&[hardware::MOUNT_AVAILABLE, hardware::MOUNT_SIZE]).limit("filesystem_free_ratio").below();
+    FreeInodes: "free share of the inodes of", Ratio,
+        own(&[hardware::MOUNT_FREE_INODES, hardware::MOUNT_INODES]).limit("filesystem_free_ratio").below();
     StaleTime: "time without a changed value", Seconds, other(&[]).limit("stale_seconds");
     SourceUnread: "time since the target source was last readable", Seconds,
         other(&[]).limit("source_unread_seconds");

@@ -37,10 +37,10 @@ pub(super) fn is_silent(cluster: &Cluster, node: &Node, kind: FindingKind) -> bo
 fn evidence_class(kind: FindingKind) -> Option<DeviceClass> {
     use FindingKind::{
         AggregatorLate, CertificateExpiring, CollectiveHang, ComputeStraggler, CrashLoop, DataSkew,
-        DataStale, DataStarved, DriverHung, FabricDegraded, FindingsOverLimit, GpuFailed,
-        HostBlocksNetwork, HostBound, IdleAllocated, LeafCongested, LinkErrors, NvlinkDegraded,
-        PcieDegraded, PortDown, PortRateLow, RailSlow, StageImbalance, StorageSlow, TargetDown,
-        Throttled, UnexplainedSlowdown,
+        DataStale, DataStarved, DriverHung, FabricDegraded, FilesystemFull, FindingsOverLimit,
+        GpuFailed, HostBlocksNetwork, HostBound, IdleAllocated, LeafCongested, LinkErrors,
+        NvlinkDegraded, PcieDegraded, PortDown, PortRateLow, RailSlow, StageImbalance, StorageSlow,
+        TargetDown, Throttled, UnexplainedSlowdown,
     };
     match kind {
         DataStarved | StorageSlow | ComputeStraggler | Throttled | HostBound | PcieDegraded
@@ -49,6 +49,7 @@ fn evidence_class(kind: FindingKind) -> Option<DeviceClass> {
         PortDown | PortRateLow | LinkErrors | LeafCongested | RailSlow | HostBlocksNetwork => {
             Some(DeviceClass::Port)
         }
+        FilesystemFull => Some(DeviceClass::Mount),
         TargetDown | DriverHung | DataStale | AggregatorLate | FindingsOverLimit
         | CertificateExpiring => None,
     }

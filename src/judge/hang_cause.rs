@@ -15,13 +15,15 @@ use super::{
 /// The longest time in seconds from what happened to a node until the hang of its job shows: averages must settle first.
 const TOGETHER_SECONDS: f64 = 180.0;
 
-/// Kinds of findings about a node that its job cannot do without: its GPUs do not report, or one of its devices is gone.
-const CAUSES: [FindingKind; 5] = [
+/// Kinds of findings about a node that its job cannot do without: its GPUs do not report, one of its devices is gone, or
+/// nothing can be written.
+const CAUSES: [FindingKind; 6] = [
     FindingKind::TargetDown,
     FindingKind::DataStale,
     FindingKind::DriverHung,
     FindingKind::GpuFailed,
     FindingKind::PortDown,
+    FindingKind::FilesystemFull,
 ];
 
 /// Makes what happened to a node the cause of the hang of its job: then it pages, and the hang does not.

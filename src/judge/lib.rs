@@ -29,6 +29,7 @@ mod explanation_builder;
 mod fabric_congestion;
 mod fabric_degraded;
 mod fabric_health;
+mod filesystem_full;
 mod finding_lifecycle;
 mod frozen_baselines;
 mod gang_evidence;
@@ -162,7 +163,7 @@ pub struct Judge {
 }
 
 /// All detectors; those that look for what no other finding explains come last.
-const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 23] = [
+const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 24] = [
     gpu_failed::detect_failed_gpus,
     slow_gpu::detect_slow_gpus,
     pcie_degraded::detect_degraded_pcie,
@@ -185,6 +186,7 @@ const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 23] = [
     aggregator_late::detect_late_aggregator,
     telemetry_stale::detect_stale_telemetry,
     certificate_expiring::detect_expiring_certificates,
+    filesystem_full::detect_full_filesystems,
     job_imbalance::detect_job_imbalance,
 ];
 

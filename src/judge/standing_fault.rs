@@ -11,8 +11,13 @@ const USUAL_SECONDS: f64 = 120.0;
 
 /// Whether a fault is either there or not: it does not become worse while its finding is open.
 pub(super) const fn is_there_or_not(kind: FindingKind) -> bool {
-    use FindingKind::{DataStale, DriverHung, GpuFailed, PortDown, PortRateLow, TargetDown};
-    matches!(kind, PortDown | PortRateLow | GpuFailed | TargetDown | DriverHung | DataStale)
+    use FindingKind::{
+        DataStale, DriverHung, FilesystemFull, GpuFailed, PortDown, PortRateLow, TargetDown,
+    };
+    matches!(
+        kind,
+        PortDown | PortRateLow | GpuFailed | TargetDown | DriverHung | DataStale | FilesystemFull
+    )
 }
 
 /// Iterates the nodes that have a fault: the one that it names, or those of a rack or below a leaf, which are its victims.

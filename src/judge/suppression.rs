@@ -41,6 +41,13 @@ pub(super) fn suppress_consequences(judge: &JudgeState, outcome: &mut DetectorOu
     let (any_storage, waiting_nodes) = (storage().next().is_some(), victim_nodes(storage()));
     let cable_nodes = of_nodes(&CABLES);
     let blocked_nodes = of_nodes(&[FindingKind::HostBlocksNetwork]);
+    // It has victims while they suffer from it.
+    let full = || all().filter(|finding| finding.kind == FindingKind::FilesystemFull);
+    let full = || full().filter(|finding| !finding.victims.is_empty());
+    let full_nodes: BTreeSet<SanitizedText> =
+        full().flat_map(|finding| nodes_of_fault(finding).cloned()).collect();
+    let without_space: BTreeSet<Entity> =
+        full().flat_map(|finding| finding.victims.iter().cloned()).collect();
     let hidden = |finding: &Finding| {
         let is_on = |nodes: &BTreeSet<SanitizedText>| {
             finding.entity.node.as_ref().is_some_and(|node| nodes.contains(node))
@@ -48,7 +55,7 @@ pub(super) fn suppress_consequences(judge: &JudgeState, outcome: &mut DetectorOu
         match finding.kind {
             // While its job waits for storage, a node whose GPUs wait for it waits for that storage.
             FindingKind::DataStarved | FindingKind::HostBound => {
-                is_on(&failing_nodes) || is_on(&waiting_nodes)
+                is_on(&failing_nodes) || is_on(&waiting_nodes) || is_on(&full_nodes)
             }
             // Packets queue up before a slow link.
             FindingKind::LeafCongested if finding.entity.node.is_some() => {
@@ -59,6 +66,7 @@ pub(super) fn suppress_consequences(judge: &JudgeState, outcome: &mut DetectorOu
             }
             FindingKind::CrashLoop | FindingKind::IdleAllocated => {
                 finding.entity.job.as_ref().is_some_and(|job| stopped.contains(job))
+                    || finding.victims.iter().any(|victim| without_space.contains(victim))
             }
             FindingKind::PcieDegraded | FindingKind::NvlinkDegraded | FindingKind::Throttled => {
                 failed.contains(&finding.entity)
@@ -79,7 +87,10 @@ pub(super) fn suppress_consequences(judge: &JudgeState, outcome: &mut DetectorOu
 
 /// Returns the jobs that can have stopped because of a fault: they lost a GPU or a port.
 pub(super) fn jobs_stopped_by(judge: &JudgeState, fault: &Finding) -> Vec<SanitizedText> {
-    if !matches!(fault.kind, FindingKind::GpuFailed | FindingKind::PortDown) {
+    if !matches!(
+        fault.kind,
+        FindingKind::GpuFailed | FindingKind::PortDown | FindingKind::FilesystemFull
+    ) {
         return Vec::new();
     }
     let goes_on = |job: &SanitizedText| {

@@ -419,6 +419,8 @@ table! {
     target_failures: u32 = 2;
     /// Seconds before a certificate expires from which that is reported: 14 days.
     certificate_seconds: f64 = 1_209_600.0;
+    /// Share of a file system's space or inodes below which it is full.
+    filesystem_free_ratio: f64 = 0.001;
     /// Seconds for which a target source that was read before must be unreadable; one that was never readable is
     /// reported at once.
     source_unread_seconds: f64 = 60.0;

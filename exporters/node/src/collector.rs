@@ -17,6 +17,7 @@ pub(crate) mod collector_runner;
 mod cpu_collector;
 mod disk_collector;
 mod ethernet_collector;
+mod filesystem_collector;
 mod inspector_file;
 mod inspector_log_collector;
 mod kubelet_collector;
@@ -115,6 +116,7 @@ pub(crate) fn host_collectors(
         Box::new(task_collector::TaskCollector::new(&options.proc_root)),
         Box::new(disk_collector::DiskCollector::new(options)),
         Box::new(mount_collector::MountCollector::new(options)),
+        Box::new(filesystem_collector::FilesystemCollector::new(options)),
         Box::new(sensor_collector::SensorCollector::new(&options.sys_root)),
         Box::new(sensor_collector::energy_collector::EnergyCollector::new(&options.sys_root)),
         Box::new(netdev_collector::NetdevCollector::new(options)),

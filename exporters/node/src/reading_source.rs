@@ -21,6 +21,8 @@ pub enum ReadingSource {
     Disks,
     /// Network file systems.
     Mounts,
+    /// File systems on the node's own disks.
+    Filesystems,
     /// Temperatures, fans and voltages.
     Sensors,
     /// Energy of the CPU packages.
@@ -64,13 +66,14 @@ const FORMER_FAST_SAMPLING: &str = "glances";
 
 impl ReadingSource {
     /// Every source with its name, which is that of its collector on the page.
-    pub const ALL: [(Self, &str); 24] = [
+    pub const ALL: [(Self, &str); 25] = [
         (Self::Cpu, "cpu"),
         (Self::Memory, "memory"),
         (Self::Pressure, "pressure"),
         (Self::Tasks, "tasks"),
         (Self::Disks, "disks"),
         (Self::Mounts, "mounts"),
+        (Self::Filesystems, "filesystems"),
         (Self::Sensors, "sensors"),
         (Self::Energy, "energy"),
         (Self::Netdev, "netdev"),

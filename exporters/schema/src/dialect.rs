@@ -36,6 +36,7 @@ mod nccl_inspector;
 mod neuron_monitor;
 mod node_exporter;
 mod node_exporter_table;
+mod node_filesystems;
 mod nvidia_smi;
 mod page_decoder;
 mod rdma_exporter;
@@ -83,9 +84,10 @@ static TABLES: [dialect_table::DialectTable; 17] = [
 ];
 
 /// The handlers of all exporters that have some.
-static CUSTOM_HANDLERS: [&[custom_handler::CustomHandler]; 4] = [
+static CUSTOM_HANDLERS: [&[custom_handler::CustomHandler]; 5] = [
     &infiniband_exporter::SPECIAL,
     &nccl_inspector::SPECIAL,
+    &node_filesystems::SPECIAL,
     &rdma_exporter::SPECIAL,
     &snmp_exporter::SPECIAL,
 ];

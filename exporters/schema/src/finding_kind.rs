@@ -164,6 +164,8 @@ wire_enum! {
         IdleAllocated = "idle_allocated",
         /// The processes of a job end again and again.
         CrashLoop = "crash_loop",
+        /// A file system has hardly any space or no inodes left.
+        FilesystemFull = "filesystem_full",
         /// Pipeline stages are uneven.
         StageImbalance = "stage_imbalance",
         /// The slowest rank changes with the data.

@@ -150,6 +150,7 @@ stand! {
     stage_imbalance_stays_open: StageImbalance, SECOND, MINUTES, SHORT;
     data_skew_stays_open: DataSkew, SECOND, MINUTES, SHORT;
     crash_loop_stays_open: CrashLoop, SECOND, HALF_AN_HOUR, LONG * 2;
+    filesystem_full_stays_open: FilesystemFull, SLOW, HALF_AN_HOUR, HOURS;
     target_down_stays_open: TargetDown, SLOW, HALF_AN_HOUR, HOURS;
     driver_hung_stays_open: DriverHung, SLOW, HALF_AN_HOUR, HOURS;
     data_stale_stays_open: DataStale, SLOW, HALF_AN_HOUR, HOURS;

@@ -304,6 +304,7 @@ outlive! {
     stage_imbalance_outlives_kills: StageImbalance, SECOND;
     data_skew_outlives_kills: DataSkew, SECOND;
     crash_loop_outlives_kills: CrashLoop, SECOND;
+    filesystem_full_outlives_kills: FilesystemFull, SECOND;
     target_down_outlives_kills: TargetDown, SLOW;
     driver_hung_outlives_kills: DriverHung, SLOW;
     data_stale_outlives_kills: DataStale, SLOW;

@@ -112,13 +112,17 @@ fn no_evidence_is_measured_from_what_changes_rarely() {
 }
 
 /// What rules read although it changes rarely: limits and sizes that another value is compared with, labels, and a date.
-const RARE_REFERENCES: [&str; 9] = [
+const RARE_REFERENCES: [&str; 13] = [
     "gpu::INFO",
     "gpu::MEMORY_TOTAL",
     "gpu::POWER_LIMIT",
     "gpu::SM_CLOCK_MAX",
     "gpu_health::PCIE_GENERATION_MAX",
     "gpu_health::PCIE_WIDTH_MAX",
+    "hardware::MOUNT_INFO",
+    "hardware::MOUNT_INODES",
+    "hardware::MOUNT_READ_ONLY",
+    "hardware::MOUNT_SIZE",
     "host::CERTIFICATE_EXPIRY",
     "port::INFO",
     "switch_port::INFO",

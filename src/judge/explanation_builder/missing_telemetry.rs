@@ -160,6 +160,7 @@ impl MissingScope {
                 | K::FindingsOverLimit
                 | K::AggregatorLate
                 | K::CertificateExpiring
+                | K::FilesystemFull
         );
         // Anything may be the cause of a slowdown that no finding explains.
         let unexplained = kind == K::UnexplainedSlowdown;

@@ -14,6 +14,7 @@ use gaunt_schema::{
 mod always_slow_tests;
 mod certificate_tests;
 mod fabric_tests;
+mod filesystem_tests;
 mod first_look_tests;
 mod flat_power_tests;
 mod host_bound_tests;

@@ -1,10 +1,14 @@
 //! Metrics of a node's disks, mounted file systems and sensors, and of GPUs beyond NVML.
 
-use super::{Metric, ethernet, node_exporter_name, rows};
+use super::{MIB, Metric, ethernet, node_exporter_name, rows};
 use crate::{
     DeviceClass::{Disk, Gpu, Mount, Sensor},
     unit::{CounterWidth::Bits64, Unit},
 };
+
+/// Kinds of file systems on a node's own disks or in its memory; others are shared with other nodes.
+pub const LOCAL_FILESYSTEMS: [&str; 9] =
+    ["bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "tmpfs", "xfs", "zfs"];
 
 rows! {
     from ethernet::END;
@@ -32,7 +36,7 @@ rows! {
     DISK_IN_FLIGHT, "Reads and writes under way at this moment.",
         Metric::new_gauge("gaunt_disk_requests_in_flight", Disk, Unit::Count, 1.0)
             .with_foreign(&[node_exporter_name("node_disk_io_now")]);
-    MOUNT_INFO, "What the network file system is, and where it comes from.",
+    MOUNT_INFO, "What the file system is, and where it comes from.",
         Metric::new_info_series("gaunt_mount_info", Mount, &["kind", "source"]).with_rare_changes();
     MOUNT_READ_BYTES, "Bytes that came from the servers of the file system.",
         Metric::new_counter("gaunt_mount_read_bytes_total", Mount, Unit::Bytes, Bits64)
@@ -58,6 +62,16 @@ rows! {
         Metric::new_counter("gaunt_mount_retransmits_total", Mount, Unit::Count, Bits64);
     MOUNT_TIMEOUTS, "Requests to which no answer came in time.",
         Metric::new_counter("gaunt_mount_timeouts_total", Mount, Unit::Count, Bits64);
+    MOUNT_SIZE, "Size of the file system.",
+        Metric::new_gauge("gaunt_mount_size_bytes", Mount, Unit::Bytes, MIB).with_rare_changes();
+    MOUNT_AVAILABLE, "Space that users without privileges may still fill.",
+        Metric::new_gauge("gaunt_mount_available_bytes", Mount, Unit::Bytes, MIB);
+    MOUNT_INODES, "Files that the file system can hold; 0 where it has no such limit.",
+        Metric::new_gauge("gaunt_mount_inodes", Mount, Unit::Count, 1.0).with_rare_changes();
+    MOUNT_FREE_INODES, "Files that can still be created.",
+        Metric::new_gauge("gaunt_mount_free_inodes", Mount, Unit::Count, 1.0);
+    MOUNT_READ_ONLY, "Whether nothing can be written.",
+        Metric::new_gauge("gaunt_mount_read_only", Mount, Unit::Count, 1.0).with_rare_changes();
     SENSOR_TEMPERATURE, "Temperature at the sensor.",
         Metric::new_gauge("gaunt_sensor_temperature_celsius", Sensor, Unit::Celsius, 0.5);
     SENSOR_POWER, "Power at the sensor.",

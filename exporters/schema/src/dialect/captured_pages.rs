@@ -102,8 +102,9 @@ fn node_exporter_page_of_debian() {
             metric.catalogue_row().name
         );
     }
-    // 22 of the node, 11 of eth0, 9 of each ifb, carrier and carrier changes of lo, and 8 of each of two disks.
-    assert_eq!(report.samples.len(), 22 + 11 + 9 + 9 + 2 + 2 * 8);
+    // 22 of the node, 11 of eth0, 9 of each ifb, carrier and carrier changes of lo, 8 of each of two disks, and 5 of the file
+    // system.
+    assert_eq!(report.samples.len(), 22 + 11 + 9 + 9 + 2 + 2 * 8 + 5);
 }
 
 #[test]

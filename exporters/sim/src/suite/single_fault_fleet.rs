@@ -7,7 +7,7 @@ use std::time::Duration;
 use gaunt_schema::{
     AbsenceReason, Batch, DeviceClass, Dialect, FindingKind, RejectionCounts, Report,
     SanitizedText, ScrapeFailure, ScrapeTarget, ScrapedPage, TargetId, UnixMs,
-    catalogue::{exporter, gpu_health},
+    catalogue::{exporter, gpu_health, hardware},
 };
 
 use super::{FaultLevel, SuiteCase};
@@ -178,6 +178,7 @@ impl SingleFaultFleet {
             }
             FindingKind::DriverHung if node == NODE => hang_driver(&mut report, is_present),
             FindingKind::FabricDegraded if node == NODE => degrade_fabric(&mut report, is_present),
+            FindingKind::FilesystemFull if node == NODE => fill_filesystem(&mut report, is_present),
             FindingKind::DataStale if is_present => {
                 report = self.stored_report.get_or_insert(report).clone();
             }
@@ -213,6 +214,7 @@ fn scenario_of_kind(kind: FindingKind) -> Option<&'static str> {
         // What no detector explains is no fault that can be simulated as one.
         FindingKind::UnexplainedSlowdown
         | FindingKind::FabricDegraded
+        | FindingKind::FilesystemFull
         | FindingKind::TargetDown
         | FindingKind::DriverHung
         | FindingKind::DataStale
@@ -262,6 +264,14 @@ fn degrade_fabric(report: &mut Report, is_degraded: bool) {
     let gpu = report.ensure_device(gaunt_schema::Device::new_gpu(0));
     let mask = if is_degraded { 0x1a9 } else { 0x1aa };
     report.push(gpu, gpu_health::FABRIC_HEALTH_MASK, f64::from(mask));
+}
+
+/// Reports the node's scratch space: full, or half full.
+fn fill_filesystem(report: &mut Report, is_full: bool) {
+    let scratch = report.ensure_device(gaunt_schema::Device::new_mount("/scratch"));
+    let left = if is_full { 0.0 } else { 8e11 };
+    report.push(scratch, hardware::MOUNT_SIZE, 1.6e12);
+    report.push(scratch, hardware::MOUNT_AVAILABLE, left);
 }
 
 #[cfg(test)]
