@@ -17,6 +17,7 @@ use super::{
     frozen_baselines::FrozenBaselines,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     port_counters::{LINK_ERRORS, RETRANSMITS, netdev_errors},
+    port_trackers::line_rate,
     rare_events::{PeerEvents, RareEvents},
 };
 use gaunt_cluster::{Cluster, NetdevName, Node, PortName, join_netdevs};
@@ -236,8 +237,9 @@ impl LinkAverages {
         let gap = cluster.freshness_window();
         let tick = &mut SampleTiming::new(at, limits.average_seconds, gap);
         let least = limits.least_bytes_per_second;
-        let line = cluster.current_value(port::RATE, row).filter(|rate| *rate > 0.0);
-        self.best_rate = self.best_rate.max(line.into());
+        let stated = cluster.current_value(port::RATE, row).filter(|rate| *rate > 0.0);
+        self.best_rate = self.best_rate.max(stated.into());
+        let line = line_rate(cluster, row);
         let sent = rate(port::TRANSMIT_BYTES);
         let busier = sent.zip(rate(port::RECEIVE_BYTES)).map(|(sent, received)| sent.max(received));
         self.utilization.add_sample(busier.zip(line).map(|(bytes, line)| bytes / line), tick);

@@ -17,7 +17,7 @@ use super::{
     pending_finding::PendingFinding,
     port_counters::LINK_ERRORS,
     port_down::jobs_on_node,
-    port_trackers::is_port_active,
+    port_trackers::is_port_usable,
     rare_events::{LIMIT_NOTE, PeerEvents},
     robust_stats::median,
 };
@@ -42,7 +42,7 @@ pub(super) fn detect_bad_links(
         let below_peers = below_peers.unwrap_or_default();
         for row in node.device_rows(DeviceClass::Port) {
             let Some(link) = judge.links.of(*row) else { continue };
-            if is_port_active(cluster, *row) != Some(true) {
+            if !is_port_usable(cluster, *row) {
                 continue;
             }
             let (row, below_peers) = (*row, below_peers.as_slice());

@@ -6,6 +6,8 @@ use gaunt_schema::{
     catalogue::{host, port},
 };
 
+use super::port_trackers::line_rate;
+
 /// The traffic of a node as shares of the line rates of all its ports together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NetworkShare {
@@ -19,23 +21,27 @@ pub(super) struct NetworkShare {
 /// Returns the traffic of a node's ports; of its network devices where it has no port: there the job's traffic goes over
 /// Ethernet like all other.
 pub(super) fn network_share(cluster: &Cluster, node: &Node) -> Option<NetworkShare> {
-    let ports = [port::RECEIVE_BYTES, port::TRANSMIT_BYTES, port::RATE];
-    let devices = [host::NETDEV_RECEIVE_BYTES, host::NETDEV_TRANSMIT_BYTES, host::NETDEV_SPEED];
-    let share = share_of_rate(cluster, node.device_rows(DeviceClass::Port), ports);
-    share.or_else(|| share_of_rate(cluster, node.device_rows(DeviceClass::Netdev), devices))
+    let ports = [port::RECEIVE_BYTES, port::TRANSMIT_BYTES];
+    let share = share_of_rate(cluster, node.device_rows(DeviceClass::Port), ports, line_rate);
+    share.or_else(|| {
+        let devices = [host::NETDEV_RECEIVE_BYTES, host::NETDEV_TRANSMIT_BYTES];
+        let speed = |cluster: &Cluster, row| cluster.current_value(host::NETDEV_SPEED, row);
+        share_of_rate(cluster, node.device_rows(DeviceClass::Netdev), devices, speed)
+    })
 }
 
 /// Returns the traffic of all these devices together as shares of their rates, as far as both are known.
 fn share_of_rate(
     cluster: &Cluster,
     rows: &[u32],
-    [receives, transmits, rate_of]: [MetricId; 3],
+    [receives, transmits]: [MetricId; 2],
+    rate_of: impl Fn(&Cluster, u32) -> Option<f64>,
 ) -> Option<NetworkShare> {
     let (mut receive, mut transmit, mut rate) = (0.0, 0.0, 0.0);
     for row in rows {
         let traffic = cluster.current_rate(receives, *row);
         let traffic = traffic.zip(cluster.current_rate(transmits, *row));
-        let line = cluster.current_value(rate_of, *row).filter(|line| *line > 0.0);
+        let line = rate_of(cluster, *row).filter(|line| *line > 0.0);
         if let (Some((r, t)), Some(line)) = (traffic, line) {
             receive += r;
             transmit += t;

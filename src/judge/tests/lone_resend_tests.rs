@@ -45,6 +45,21 @@ fn job_page(second: i64, node: usize, pace: f64, resends: f64, symbols: f64) -> 
     report
 }
 
+/// The page as AWS's build of node_exporter has it for EFA: without the state and the rate of the link, and packets sent again
+/// under another name.
+fn efa_page(page: Report) -> Report {
+    let mut efa = Report { samples: Vec::new(), ..page.clone() };
+    for sample in page.samples {
+        let metric = match sample.metric {
+            port::STATE | port::PHYSICAL_STATE | port::RATE => continue,
+            port::PACKET_SEQUENCE_ERRORS => port::RETRANSMIT_PACKETS,
+            other => other,
+        };
+        efa.push(sample.device, metric, sample.reading);
+    }
+    efa
+}
+
 /// What is told of the ports after a while, and how severe it is.
 fn told(pace: f64, resends: [f64; 4], symbols: [f64; 4]) -> Vec<(String, Severity)> {
     let mut fixture = TargetFixture::new(&NODES.map(|name| (name, Dialect::Gaunt)));
@@ -80,4 +95,19 @@ fn link_with_errors_is_blamed_before_the_sender_that_sends_to_it() {
     let found = told(0.7, [0.0, 60.0, 0.0, 0.0], [0.0, 0.0, 5.0, 0.0]);
     let ports: Vec<_> = found.iter().filter(|(id, _)| id.starts_with("link_errors")).collect();
     assert_eq!(ports, [&("link_errors/gpu003/mlx5_0/1".to_owned(), Severity::Critical)]);
+}
+
+#[test]
+fn port_without_state_and_rate_that_sends_again_is_told_as_well() {
+    let run = |resends: [f64; 4]| {
+        let mut fixture = TargetFixture::new(&NODES.map(|name| (name, Dialect::NodeExporter)));
+        fixture.run(ONSET + 150, |second, node| {
+            efa_page(job_page(second, node, 0.7, resends[node], 0.0))
+        });
+        let open = fixture.judge.open_findings();
+        open.iter().map(|finding| finding.id.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(run([0.0, 60.0, 0.0, 0.0]), ["link_errors/gpu002/mlx5_0/1"]);
+    let found = run([60.0; 4]);
+    assert!(found.iter().all(|id| !id.starts_with("link_errors")), "{found:?}");
 }

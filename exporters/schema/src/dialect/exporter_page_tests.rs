@@ -405,6 +405,38 @@ fn node_exporter_storage_and_cards() {
 }
 
 #[test]
+fn efa_ports_have_their_traffic_and_retransmissions() {
+    let labels = "{device=\"rdmap16s27\",port=\"1\"}";
+    let line = |name: &str, value: &str| format!("node_amazonefa_{name}{labels} {value}\n");
+    let mut page = "node_amazonefa_info{device=\"rdmap16s27\"} 1\n".to_owned();
+    for (name, value) in [
+        ("lifespan", "12"),
+        ("tx_bytes", "1.047398149094e+12"),
+        ("rx_bytes", "1.053429412444e+12"),
+        ("rx_drops", "3"),
+        ("retrans_pkts", "41"),
+        ("retrans_timeout_events", "2"),
+        ("rdma_read_wr_err", "1"),
+    ] {
+        page += &line(name, value);
+    }
+    let page = decode_clean(&page);
+    assert_eq!(page.dialect, Dialect::NodeExporter);
+    assert_values(
+        &page.report,
+        &Device::new_port("rdmap16s27", "1"),
+        &[
+            (port::TRANSMIT_BYTES, 1.047398149094e12),
+            (port::RECEIVE_BYTES, 1.053429412444e12),
+            (port::RECEIVE_DROPS, 3.0),
+            (port::RETRANSMIT_PACKETS, 41.0),
+            (port::LOCAL_ACK_TIMEOUTS, 2.0),
+            (port::READ_ERRORS, 1.0),
+        ],
+    );
+}
+
+#[test]
 fn page_of_several_targets_is_read_as_that_of_the_first() {
     let page = |labels: [&str; 2]| {
         let lines = labels.map(|labels| {

@@ -1,5 +1,5 @@
-//! node_exporter's series that do not map to a row by name alone: card counters by priority, NFS mount statistics,
-//! and the Lustre metrics of textfiles.
+//! node_exporter's series that do not map to a row by name alone: card counters by priority, EFA ports, NFS mount
+//! statistics, and the Lustre metrics of textfiles.
 
 #![cfg_attr(
     not(test),
@@ -18,7 +18,7 @@ use crate::{
         UnitScale::{Per, Same},
         ethernet::*,
         hardware::{self, *},
-        host,
+        host, port,
     },
 };
 
@@ -78,6 +78,33 @@ pub(super) const TABLE: DialectTable = DialectTable {
         declined("node_infiniband_legacy_packets_transmitted_total", REPEATED),
         declined("node_infiniband_legacy_unicast_packets_received_total", REPEATED),
         declined("node_infiniband_legacy_unicast_packets_transmitted_total", REPEATED),
+        // AWS's build of node_exporter has the counters of EFA ports under the names of their files.
+        same_unit("node_amazonefa_rx_bytes", port::RECEIVE_BYTES),
+        same_unit("node_amazonefa_tx_bytes", port::TRANSMIT_BYTES),
+        same_unit("node_amazonefa_rx_pkts", port::RECEIVE_PACKETS),
+        same_unit("node_amazonefa_tx_pkts", port::TRANSMIT_PACKETS),
+        same_unit("node_amazonefa_rx_drops", port::RECEIVE_DROPS),
+        same_unit("node_amazonefa_retrans_pkts", port::RETRANSMIT_PACKETS),
+        same_unit("node_amazonefa_retrans_bytes", port::RETRANSMIT_BYTES),
+        same_unit("node_amazonefa_retrans_timeout_events", port::LOCAL_ACK_TIMEOUTS),
+        same_unit("node_amazonefa_unresponsive_remote_events", port::UNRESPONSIVE_REMOTES),
+        same_unit("node_amazonefa_impaired_remote_conn_events", port::IMPAIRED_REMOTES),
+        same_unit("node_amazonefa_rdma_read_bytes", port::READ_BYTES),
+        same_unit("node_amazonefa_rdma_read_resp_bytes", port::READ_RESPONSE_BYTES),
+        same_unit("node_amazonefa_rdma_write_bytes", port::WRITE_BYTES),
+        same_unit("node_amazonefa_rdma_write_recv_bytes", port::WRITE_RECEIVE_BYTES),
+        same_unit("node_amazonefa_send_bytes", port::SEND_BYTES),
+        same_unit("node_amazonefa_recv_bytes", port::SEND_RECEIVE_BYTES),
+        same_unit("node_amazonefa_rdma_read_wrs", port::READ_OPERATIONS),
+        same_unit("node_amazonefa_rdma_write_wrs", port::WRITE_OPERATIONS),
+        same_unit("node_amazonefa_send_wrs", port::SEND_OPERATIONS),
+        same_unit("node_amazonefa_recv_wrs", port::RECEIVE_OPERATIONS),
+        same_unit("node_amazonefa_rdma_read_wr_err", port::READ_ERRORS),
+        same_unit("node_amazonefa_rdma_write_wr_err", port::WRITE_ERRORS),
+        same_unit("node_amazonefa_submitted_cmds", port::COMMANDS),
+        same_unit("node_amazonefa_cmds_err", port::COMMAND_ERRORS),
+        same_unit("node_amazonefa_no_completion_cmds", port::COMMAND_TIMEOUTS),
+        same_unit("node_amazonefa_keep_alive_rcvd", port::KEEP_ALIVES),
         sum_series("node_mountstats_nfs_total_read_bytes_total", MOUNT_READ_BYTES),
         sum_series("node_mountstats_nfs_total_write_bytes_total", MOUNT_WRITE_BYTES),
         sum_series("node_mountstats_nfs_operations_requests_total", MOUNT_READS).when_label("operation", "READ"),
