@@ -12,8 +12,8 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     node_ports_down::{FoundDown, MOST_BELOW_SWITCH, add_ports_or_nodes, sum_findings},
     pending_finding::{MOST_BELOW, format_count, format_most_nodes, format_time_of_day},
+    port_link::is_port_active,
     port_rail::{NodeRails, UNNAMED, render_rail},
-    port_trackers::is_port_active,
 };
 use gaunt_cluster::{Cluster, NodeId};
 

@@ -17,7 +17,7 @@ use super::{
     frozen_baselines::FrozenBaselines,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     port_counters::{LINK_ERRORS, RETRANSMITS, netdev_errors},
-    port_trackers::line_rate,
+    port_link::line_rate,
     rare_events::{PeerEvents, RareEvents},
 };
 use gaunt_cluster::{Cluster, NetdevName, Node, PortName, join_netdevs};

@@ -17,7 +17,7 @@ use super::{
     pending_finding::PendingFinding,
     port_counters::LINK_ERRORS,
     port_down::jobs_on_node,
-    port_trackers::is_port_usable,
+    port_link::is_port_usable,
     rare_events::{LIMIT_NOTE, PeerEvents},
     robust_stats::median,
 };

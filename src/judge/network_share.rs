@@ -6,7 +6,7 @@ use gaunt_schema::{
     catalogue::{host, port},
 };
 
-use super::port_trackers::line_rate;
+use super::port_link::line_rate;
 
 /// The traffic of a node as shares of the line rates of all its ports together.
 #[derive(Clone, Copy, Debug)]

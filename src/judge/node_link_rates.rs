@@ -12,7 +12,7 @@ use std::{
 use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{Device, DeviceClass, catalogue::port};
 
-use super::port_trackers::is_port_active;
+use super::port_link::is_port_active;
 
 /// Other nodes that are needed to tell a fault from the design: fewer have no majority. Then the port must also carry what
 /// its faster siblings do.

@@ -9,7 +9,7 @@ use gaunt_schema::{
 
 use super::{
     JudgeState, finding_lifecycle::DetectorOutcome, pending_finding::format_time_of_day,
-    port_trackers::is_port_active,
+    port_link::is_port_active,
 };
 
 /// The fewest ports that are reported as their node.

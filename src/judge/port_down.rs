@@ -16,7 +16,8 @@ use super::{
     link_averages::LinkAverages,
     node_ports_down::FoundDown,
     pending_finding::{MAX_VICTIMS, format_count, format_time_of_day},
-    port_trackers::{ACTIVE, LINK_UP, LinkStop, PortTracker, is_port_active},
+    port_link::{ACTIVE, LINK_UP, is_port_active},
+    port_trackers::{LinkStop, PortTracker},
 };
 use gaunt_cluster::{Cluster, DeviceEntry, Node, PortTopology};
 
