@@ -22,6 +22,9 @@ use gaunt_cluster::{Cluster, NodeId};
 /// Traffic / usual traffic from which a job on a single node is the one that sends or receives.
 const MORE_THAN_USUAL: f64 = 1.5;
 
+/// How many times as long as others ranks must do nothing where only the silence of their GPUs and of a disk shows it.
+const ALONE_TIMES: f64 = 1.5;
+
 /// Adds hung jobs, and jobs that hold GPUs without using them.
 pub(super) fn detect_hung_jobs(
     judge: &JudgeState,
@@ -133,19 +136,19 @@ fn idle_hang(
     let is_alone = group.nodes.len() < 2 && (evidence.has_paused() || !works_steadily);
     if group.job.is_none()
         || is_alone
-        || !hosts.have_sent
         || hosts.serve
         || hosts.wait
         || !is_held(cluster, group, limits)
     {
         return None;
     }
+    let hold = limits.pause_settle_seconds * hosts.silent_times?;
     let idle = format_count(ranks.still, "GPU");
     let verb = if ranks.still == 1 { "does" } else { "do" };
     let what = format!("{idle} {verb} nothing, nothing is sent, and no host reads or writes");
     Some(
         PendingFinding::of(FindingKind::CollectiveHang, group.to_entity(), 1, true)
-            .with_hold_seconds(limits.pause_settle_seconds)
+            .with_hold_seconds(hold)
             .with_summary(ranks.render_hang(group, &what), ranks.next_step())
             .with_evidence([EvidenceRow::IdleGpus
                 .to_evidence(Some(ranks.still as f64), Some(least))
@@ -168,9 +171,9 @@ struct SilentHosts {
     most_io: Option<f64>,
     /// The traffic from which one would send.
     silent_below: f64,
-    /// Whether all of them usually send, whether one of them serves requests, and whether one of them waits for IO, so
-    /// that it may write a checkpoint.
-    have_sent: bool,
+    /// For how many times a pause they must be silent to show that nobody works; none where they do not show it.
+    silent_times: Option<f64>,
+    /// Whether one of them serves requests, and whether one of them waits for IO, so that it may write a checkpoint.
     serve: bool,
     wait: bool,
 }
@@ -209,6 +212,15 @@ impl SilentHosts {
         if hosts().any(|host| traffic(host).is_some_and(|now| now >= sends_from(host))) {
             return None;
         }
+        let sends = |host: &HostAverages| {
+            usual(host).is_some_and(|usual| usual >= limits.silent_network_ratio)
+        };
+        // The ranks of one node need no network; then its disks and mounts must be known to be silent as well.
+        let silent_times = match group.nodes.len() {
+            _ if hosts().all(sends) => Some(1.0),
+            1 if hosts().all(|host| host.transfers_little(cluster)) => Some(ALONE_TIMES),
+            _ => None,
+        };
         Some(Self {
             traffic: hosts().filter_map(traffic).reduce(f64::max),
             io: hosts()
@@ -219,8 +231,7 @@ impl SilentHosts {
                 .map(|io| io.limit_beside_baseline(limits.io_pressure_ratio, limits))
                 .reduce(f64::max),
             silent_below: hosts().map(sends_from).fold(limits.silent_network_ratio, f64::max),
-            have_sent: hosts()
-                .all(|host| usual(host).is_some_and(|usual| usual >= limits.silent_network_ratio)),
+            silent_times,
             serve: hosts().any(|host| host.queue.is_some()),
             wait: hosts().any(|host| HostPressure::of(judge, cluster, host).io),
         })

@@ -269,6 +269,15 @@ impl HostAverages {
         rate(&self.written) >= rate(&self.read).max(LEAST_WRITTEN)
     }
 
+    /// Whether it is known to read and write next to nothing.
+    pub(super) fn transfers_little(&self, cluster: &Cluster) -> bool {
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        let little = |average: &MovingAverage| {
+            average.value_at(now, gap).is_none_or(|rate| rate < LEAST_WRITTEN)
+        };
+        self.tells_transfers(cluster) && little(&self.written) && little(&self.read)
+    }
+
     /// Whether it is known what it reads and writes: any host does either.
     pub(super) fn tells_transfers(&self, cluster: &Cluster) -> bool {
         let (now, gap) = (cluster.now(), cluster.freshness_window());
