@@ -61,8 +61,8 @@ fn detect_collective_hang(
     let stands = ranks.still as f64 >= least && ranks.busy_waiting <= 1;
     // Some busy-wait for others that do nothing at all.
     let await_idle = ranks.still as f64 >= least && !spins && !stands;
-    // A job that never did anything is starting.
-    let has_worked = ranks.still * 2 >= ranks.known;
+    // A job that never did anything is starting; one of two ranks that draws little for itself is throttled.
+    let has_worked = ranks.still * 2 >= ranks.known && ranks.still > 1;
     // A single one that does nothing is no collective.
     let is_alone = stands && !spins && ranks.still < limits.hung_ranks as usize;
     let is_hung = (spins || stands || await_idle) && !is_alone;

@@ -37,7 +37,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::ComputeStraggler,
-        "The SM clock of an active GPU is below its peers (same job, model and role) and its own baseline without a thermal or HW slowdown, or it drifted below its peers (CUSUM). On a job of one node it is far below its own past while its work goes on and draws no more power. Or the GPU has more SM activity for the same tensor activity than the rest of its job.",
+        "The SM clock of an active GPU is below its peers (same job, model and role) and its own baseline without a thermal or HW slowdown, or it drifted below its peers (CUSUM). On a job of one node it is far below its own past while its work goes on and draws no more power. Or the GPU has more SM activity for the same tensor activity than the rest of its job; without profiling counters, it draws its usual power while all others of its job draw much less and are busy.",
         &[
             "slow_clock_ratio",
             "peer_score",

@@ -258,6 +258,7 @@ evidence_rows! {
         own(&[gpu::TENSOR_ACTIVE]).limit("uneven_times");
     LingeringGpu: "SM activity for the same tensor activity / job median", Ratio,
         own(&[gpu::SM_ACTIVE, gpu::TENSOR_ACTIVE]);
+    AwaitedGpu: "power / usual, as a multiple of that of its waiting job", Ratio, own(&[gpu::POWER]);
     DramActivity: "DRAM activity", Ratio, own(&[gpu::DRAM_ACTIVE]);
     MemoryActivity: "memory activity", Ratio,
         own(&[gpu::MEMORY_ACTIVITY]).limit("standstill_ratio").below();

@@ -11,7 +11,7 @@ use super::{
     gpu_tracker::{self, GpuTracker},
     host_averages::HostAverages,
     inferred_groups::infer_groups,
-    lingering_gpus::list_lingering,
+    lingering_gpus::{LingeringGpu, list_lingering},
     peer_clocks::{PeerClocks, model_of},
     pending_finding::{MAX_VICTIMS, format_count},
     robust_stats::{RobustStats, median},
@@ -64,8 +64,8 @@ pub(super) struct JobGroup {
     pub(super) may_pause: bool,
     /// Its GPUs that busy-wait in a collective; kept because each slow GPU reports the count.
     waiting: usize,
-    /// Its GPUs that take longer than the others for the same work, and how many times as long.
-    pub(super) lingering: Vec<(u32, f64)>,
+    /// Its GPUs that take longer than the others.
+    lingering: Vec<LingeringGpu>,
     /// The clocks of its busy GPUs, by model and role.
     pub(super) peers: PeerClocks,
 }
@@ -299,7 +299,7 @@ impl JobGroup {
             job,
             first_node: first,
             interval: SampleInterval::of_nodes(cluster, &nodes),
-            lingering: list_lingering(trackers, &gpus, now, gap),
+            lingering: list_lingering(trackers, &gpus, (now, gap), limits),
             gpus,
             nodes,
             utilization,
@@ -388,9 +388,9 @@ impl JobGroup {
         }
     }
 
-    /// Returns how many times as long as the others a GPU takes for the same work, if it clearly does.
-    pub(super) fn lingering_times(&self, row: u32) -> Option<f64> {
-        self.lingering.iter().find(|(lingering, _)| *lingering == row).map(|(_, times)| *times)
+    /// Returns how much longer than the others a GPU takes, if it clearly does.
+    pub(super) fn lingering_gpu(&self, row: u32) -> Option<LingeringGpu> {
+        self.lingering.iter().find(|lingering| lingering.is_at(row)).copied()
     }
 
     /// Lists the victims when one of its nodes is to blame.

@@ -1,11 +1,11 @@
 //! Lingering GPUs: they compute for longer than the others of their job and get no more done. Nothing else may show that a
-//! GPU is slow: its clock is that of the others.
+//! GPU is slow: its clock is that of the others. Without profiling counters, their power tells that all others wait for one.
 
 use std::time::Duration;
 
 use gaunt_schema::UnixMs;
 
-use super::{gpu_tracker::GpuTracker, robust_stats::median};
+use super::{EvidenceRow, Thresholds, gpu_tracker::GpuTracker, robust_stats::median};
 
 /// The SM activity for the same tensor activity from which a GPU may linger, as a multiple of the median of its job: ranks of
 /// one job differ by a few per cent, and the waiting of the others is at most a third of theirs. Both are averages of the
@@ -28,16 +28,93 @@ const LEAST_ALIKE: f64 = 0.9;
 /// The least GPUs of a job of which one can stand out.
 const LEAST_GPUS: usize = 4;
 
+/// A GPU without profiling counters that others wait for works at this share of its usual power at least, they at no more than
+/// the second one, and at no less than the third, or nothing goes on.
+const WORKS_SHARE: f64 = 0.9;
+const MOST_WAITING_SHARE: f64 = 0.8;
+const LEAST_WAITING_SHARE: f64 = 0.2;
+
+/// How far those that wait for the same GPU may be from each other.
+const WAIT_SPREAD: f64 = 0.1;
+
+/// A GPU that takes longer than the others of its job.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LingeringGpu {
+    row: u32,
+    /// How many times as long as they.
+    pub(super) times: f64,
+    /// Whether it is known to do no more work than they do.
+    does_same_work: bool,
+}
+
+/// Returns the only GPU of a job that works as usual while all others wait, by their power, if none has profiling counters: it
+/// is slow, or has more work than they.
+fn find_awaited(
+    trackers: &[GpuTracker],
+    gpus: &[u32],
+    (now, gap): (UnixMs, Duration),
+    limits: &Thresholds,
+) -> Option<LingeringGpu> {
+    let pace = |row: &u32| {
+        let averages = &trackers.get(*row as usize)?.averages;
+        let busy = averages.utilization_at(now, gap)?;
+        let is_plain = busy >= limits.utilization_spinning_ratio && !averages.is_profiled(now, gap);
+        averages.activity_ratio(now, gap, limits).filter(|_| is_plain).map(|pace| (*row, pace))
+    };
+    let mut paces: Vec<(u32, f64)> = gpus.iter().map_while(pace).collect();
+    if paces.len() < gpus.len() || paces.len() < LEAST_GPUS {
+        return None;
+    }
+    paces.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let ((row, own), others) = paces.split_first()?;
+    let usual = median(others.iter().map(|(_, pace)| *pace))?;
+    let waits = |(_, pace): &&(u32, f64)| {
+        *pace <= MOST_WAITING_SHARE && (*pace - usual).abs() <= WAIT_SPREAD
+    };
+    let wait = others.iter().filter(waits).count() as f64 >= LEAST_ALIKE * others.len() as f64;
+    let is_awaited = *own >= WORKS_SHARE && usual >= LEAST_WAITING_SHARE && wait;
+    is_awaited.then_some(LingeringGpu { row: *row, times: own / usual, does_same_work: false })
+}
+
+impl LingeringGpu {
+    /// Returns what sets it apart.
+    pub(super) fn words(self) -> String {
+        let times = self.times;
+        if self.does_same_work {
+            format!(
+                "it computes {times:.1} times as long as the others of its job for the same work"
+            )
+        } else {
+            format!(
+                "the others of its job wait for it, as it works {times:.1} times as long; it is slow, or has more to do"
+            )
+        }
+    }
+
+    /// Returns the row of its evidence.
+    pub(super) fn evidence_row(self) -> EvidenceRow {
+        if self.does_same_work { EvidenceRow::LingeringGpu } else { EvidenceRow::AwaitedGpu }
+    }
+
+    /// Whether it is this one.
+    pub(super) fn is_at(&self, row: u32) -> bool {
+        self.row == row
+    }
+}
+
 /// Returns the lingering GPUs of a job by row, and the time that each takes for the same work as a multiple of the median;
 /// none if so many linger that it is the design.
 pub(super) fn list_lingering(
     trackers: &[GpuTracker],
     gpus: &[u32],
-    now: UnixMs,
-    gap: Duration,
-) -> Vec<(u32, f64)> {
+    (now, gap): (UnixMs, Duration),
+    limits: &Thresholds,
+) -> Vec<LingeringGpu> {
     if gpus.len() < LEAST_GPUS {
         return Vec::new();
+    }
+    if let Some(awaited) = find_awaited(trackers, gpus, (now, gap), limits) {
+        return vec![awaited];
     }
     let activity = |row: &u32| {
         let (sm, tensor) = trackers.get(*row as usize)?.averages.pipe_activity(now, gap);
@@ -55,8 +132,12 @@ pub(super) fn list_lingering(
             && gpu.1 >= usual_sm * BUSIER_TIMES
             && gpu.2 <= usual_tensor * SAME_WORK_TIMES
     };
-    let found: Vec<(u32, f64)> =
-        known.iter().filter(lingers).map(|gpu| (gpu.0, share(gpu) / usual_share)).collect();
+    let lingering = |gpu: &(u32, f64, f64)| LingeringGpu {
+        row: gpu.0,
+        times: share(gpu) / usual_share,
+        does_same_work: true,
+    };
+    let found: Vec<LingeringGpu> = known.iter().filter(lingers).map(lingering).collect();
     let is_alike = |gpu: &&(u32, f64, f64)| {
         (1.0 / LINGERS_TIMES..LINGERS_TIMES).contains(&(share(gpu) / usual_share))
     };

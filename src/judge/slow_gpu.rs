@@ -11,6 +11,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     gpu_signals::{GpuAverages, GpuSignals, LIGHT_LOAD_RATIO},
     job_group::JobGroup,
+    lingering_gpus::LingeringGpu,
     lone_clock::{HELD_DOWN, fallen_alone, held_down},
     peer_clocks::model_of,
     peer_gpus::{PeerGpus, StepPeers},
@@ -225,8 +226,8 @@ struct SlowGpu<'a> {
     hotter_than: Option<f64>,
     /// Its activity / median of its peers, which wait for it, if its clock did not fall.
     awaited: Option<f64>,
-    /// Its SM activity / median of its job, if it takes so much longer for the same work.
-    lingers: Option<f64>,
+    /// How much longer than the others of its job it takes, if it does.
+    lingers: Option<LingeringGpu>,
     /// SM clock / peer median.
     clock: f64,
     peers: Option<RobustStats>,
@@ -290,7 +291,7 @@ impl<'a> SlowGpu<'a> {
         let is_below = is_below || held_down.is_some();
         let is_plain = is_plain && !is_below;
         let declined = is_plain.then(|| Self::declined_clock(judge, cluster, row, group)).flatten();
-        let lingers = group.filter(|_| is_plain).and_then(|group| group.lingering_times(row));
+        let lingers = group.filter(|_| is_plain).and_then(|group| group.lingering_gpu(row));
         if !is_throttled && !is_below && declined.is_none() && lingers.is_none() {
             return None;
         }
@@ -436,7 +437,9 @@ impl<'a> SlowGpu<'a> {
                 },
             ),
             EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
-            EvidenceRow::LingeringGpu.to_evidence(self.lingers, None),
+            self.lingers
+                .map_or(EvidenceRow::LingeringGpu, LingeringGpu::evidence_row)
+                .to_evidence(self.lingers.map(|gpu| gpu.times), None),
             EvidenceRow::PeerActivity.to_evidence(self.awaited, Some(limits.uneven_times)),
         ]
     }
@@ -468,11 +471,8 @@ impl<'a> SlowGpu<'a> {
                 "{} is a straggler: {below}its activity {activity:.2} × theirs, which wait for it",
                 self.entity
             )
-        } else if let Some(times) = self.lingers {
-            format!(
-                "{} is a straggler: it computes {times:.1} times as long as the others of its job for the same work",
-                self.entity
-            )
+        } else if let Some(lingers) = self.lingers {
+            format!("{} is a straggler: {}", self.entity, lingers.words())
         } else if let Some((now, baseline)) = self.declined {
             format!(
                 "{} is a straggler: SM clock fell to {now:.2} × peer median, baseline {baseline:.2}",

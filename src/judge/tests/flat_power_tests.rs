@@ -216,3 +216,30 @@ fn hang_of_which_only_gpus_are_known_is_information_first_and_a_warning_later() 
     assert_eq!(severity(150), Severity::Info);
     assert_eq!(severity(360), Severity::Warning);
 }
+
+#[test]
+fn one_of_two_ranks_that_draws_little_does_not_make_their_job_hang() {
+    let open_with = |both: bool| {
+        let mut fixture = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
+        fixture.run(FLAT_FROM + 400, |second, _| {
+            let mut page = node_report("gpu001");
+            push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, 1e6);
+            for index in 0..2 {
+                let device = page.ensure_device(Device::new_gpu(index));
+                page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
+                let varied = 850.0 + 100.0 * (second % 3) as f64;
+                let is_flat = second >= FLAT_FROM && (both || index == 0);
+                for (metric, value) in [
+                    (gpu::UTILIZATION, 1.0),
+                    (gpu::POWER, if is_flat { 400.0 } else { varied }),
+                    (gpu::POWER_LIMIT, 1_200.0),
+                ] {
+                    push_reading(&mut page, Device::new_gpu(index), metric, value);
+                }
+            }
+            page
+        });
+        hang_ids(&fixture).len()
+    };
+    assert_eq!((open_with(false), open_with(true)), (0, 1));
+}

@@ -12,6 +12,7 @@ use gaunt_schema::{
 };
 
 mod always_slow_tests;
+mod awaited_gpu_tests;
 mod certificate_tests;
 mod fabric_tests;
 mod filesystem_tests;

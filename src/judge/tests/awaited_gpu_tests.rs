@@ -1,0 +1,57 @@
+//! Tests of a GPU without profiling counters that all others of its job wait for.
+
+use gaunt_schema::{Device, Dialect, FindingKind, Report, Severity, catalogue::gpu};
+
+use super::telemetry_tests::{TargetFixture, node_report, push_reading};
+
+const GPUS: u32 = 8;
+const ONSET: i64 = 240;
+
+/// A node of a job whose GPUs draw this share of their usual power since the onset.
+fn page(second: i64, share: impl Fn(u32) -> f64) -> Report {
+    let mut page = node_report("gpu001");
+    for index in 0..GPUS {
+        let device = page.ensure_device(Device::new_gpu(index));
+        page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
+        let share = if second < ONSET { 1.0 } else { share(index) };
+        let wobble = ((second + i64::from(index)) * 7 % 5) as f64 * 4.0;
+        for (metric, value) in [
+            (gpu::UTILIZATION, 1.0),
+            (gpu::POWER, (600.0 + wobble) * share),
+            (gpu::POWER_LIMIT, 700.0),
+            (gpu::SM_CLOCK, 1.7e9),
+            (gpu::MEMORY_USED, 60e9),
+            (gpu::MEMORY_TOTAL, 80e9),
+        ] {
+            push_reading(&mut page, Device::new_gpu(index), metric, value);
+        }
+    }
+    page
+}
+
+/// The GPUs that are told as stragglers, with how severe that is.
+fn stragglers(share: fn(u32) -> f64) -> Vec<(String, Severity)> {
+    let mut fixture = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
+    fixture.run(ONSET + 150, |second, _| page(second, share));
+    let open = fixture.judge.open_findings().into_iter();
+    open.filter(|finding| finding.kind == FindingKind::ComputeStraggler)
+        .map(|finding| (finding.id.clone(), finding.severity))
+        .collect()
+}
+
+#[test]
+fn gpu_that_works_on_while_all_others_wait_is_a_warning() {
+    let wanted = [("compute_straggler/gpu001/2".to_owned(), Severity::Warning)];
+    assert_eq!(stragglers(|index| if index == 2 { 1.0 } else { 0.65 }), wanted);
+}
+
+#[test]
+fn gpus_that_differ_among_themselves_or_all_do_less_wait_for_nobody() {
+    assert_eq!(stragglers(|index| if index < 2 { 1.0 } else { 0.65 }), [], "two work on");
+    assert_eq!(stragglers(|_| 0.65), [], "all do less");
+    assert_eq!(
+        stragglers(|index| if index == 2 { 1.0 } else { 0.2 + 0.08 * f64::from(index) }),
+        []
+    );
+    assert_eq!(stragglers(|index| if index == 2 { 1.0 } else { 0.85 }), [], "hardly");
+}
