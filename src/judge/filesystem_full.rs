@@ -21,6 +21,9 @@ use super::{
 /// The longest time in seconds between two samples that show what happened at one time.
 const TOGETHER_SECONDS: f64 = 60.0;
 
+/// The most file systems that a finding names.
+const MOST_NAMED: usize = 4;
+
 /// Adds nodes with a full file system, and shared storage that is full.
 pub(super) fn detect_full_filesystems(
     judge: &JudgeState,
@@ -113,8 +116,11 @@ impl FullFilesystems {
             gpus.flat_map(|node| node.device_rows(DeviceClass::Gpu)).copied().collect();
         let id = Finding::build_id(FindingKind::FilesystemFull, &entity);
         let jobs = SufferingJob::find(judge, cluster, restarting, (&id, &gpus));
-        let names: Vec<&str> = self.by_name.keys().map(SanitizedText::as_str).collect();
-        let (verb, place) = (if names.len() == 1 { "is" } else { "are" }, names.join(", "));
+        let names: Vec<&str> =
+            self.by_name.keys().map(SanitizedText::as_str).take(MOST_NAMED).collect();
+        let more = if self.by_name.len() > names.len() { " and others" } else { "" };
+        let verb = if self.by_name.len() == 1 { "is" } else { "are" };
+        let place = format!("{}{more}", names.join(", "));
         let full = match &entity.node {
             Some(node) => format!("{place} on {node} {verb} full"),
             None => format!("The shared file system {place} {verb} full"),
@@ -135,7 +141,7 @@ impl FullFilesystems {
                  then check that the job goes on, or restart it."
                     .to_owned(),
             )
-            .with_evidence(self.by_name.into_values())
+            .with_evidence(self.by_name.into_values().take(MOST_NAMED))
             .with_evidence(jobs.into_iter().take(1).map(|job| job.evidence))
     }
 }
