@@ -109,6 +109,8 @@ impl Collector for FilesystemCollector {
 fn parse_mounts(text: &str) -> Vec<LocalFilesystem> {
     let mut all: Vec<LocalFilesystem> = Vec::new();
     for mounted in text.lines().filter_map(parse_line) {
+        // A later mount on the same folder hides the earlier one.
+        all.retain(|known| known.folder != mounted.folder);
         match all.iter_mut().find(|known| known.device == mounted.device) {
             Some(known) if known.folder.len() > mounted.folder.len() => *known = mounted,
             Some(_) => {}
@@ -158,6 +160,7 @@ mod tests {
     const TEXT: &str = "\
 22 27 0:21 / /sys rw,nosuid - sysfs sysfs rw
 27 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw,errors=remount-ro
+29 27 0:24 / /dev/shm rw,nosuid,nodev shared:3 - tmpfs hidden ro
 30 27 0:25 / /dev/shm rw,nosuid,nodev shared:3 - tmpfs tmpfs rw
 31 27 0:26 / /run rw,nosuid,nodev shared:4 - tmpfs tmpfs rw
 40 27 259:5 / /mnt/local\\040scratch ro,noatime shared:9 - xfs /dev/nvme1n1 rw,attr2
