@@ -37,6 +37,8 @@ pub(in crate::command) fn format_quantity(value: f64, unit: Unit) -> String {
         _ => (value, ""),
     };
     match unit {
+        // A limit of a tenth of a percent is not one of nothing.
+        Unit::Ratio if value > 0.0 && value < 0.005 => format!("{:.1} %", value * 100.0),
         Unit::Ratio => format!("{:.0} %", value * 100.0),
         Unit::Bytes => format!("{scaled:.1} {prefix}B"),
         Unit::BytesPerSecond => format!("{scaled:.1} {prefix}b/s"),
@@ -70,4 +72,19 @@ pub(super) fn truncate_text(text: &str, width: usize) -> String {
 /// Pads text to `width` columns.
 pub(super) fn pad_text(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_share_is_not_shown_as_none() {
+        let shown = |share| format_quantity(share, Unit::Ratio);
+        for (share, text) in
+            [(0.0, "0 %"), (0.001, "0.1 %"), (0.004, "0.4 %"), (0.02, "2 %"), (1.0, "100 %")]
+        {
+            assert_eq!(shown(share), text);
+        }
+    }
 }
