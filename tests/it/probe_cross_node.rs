@@ -132,10 +132,11 @@ fn nodes_are_paired_measured_and_rejected_and_each_failure_is_named() {
     let waiting = check_failing_side(&setup, failing);
     check_bandwidth_of_both_sides(&setup, measured);
     check_perftest_without_nccl(&setup, without_nccl);
-    check_rejected_nodes(&setup, &without_nccl[0]);
     let (output, _probes) = waiting.join().unwrap();
     assert_eq!(output.status.code(), Some(6), "{}", parse_cross_node(&output));
     check_failed_pair(&setup.wait_for_ended(3, 1), failing);
+    // Nobody else is free from now on.
+    check_rejected_nodes(&setup, &without_nccl[0]);
 }
 
 /// Two nodes are paired, and both report the bandwidth.

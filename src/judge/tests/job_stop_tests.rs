@@ -5,6 +5,8 @@ use gaunt_schema::{
     catalogue::{gpu, host, port},
 };
 
+mod single_node_hang_tests;
+
 use super::telemetry_tests::{TargetFixture, node_report, push_reading};
 
 /// What the two nodes of a job report in a second: which GPUs a process holds, and what all do.

@@ -36,7 +36,6 @@ mod rare_error_tests;
 mod restart_tests;
 mod shared_cause_tests;
 mod silent_node_tests;
-mod single_node_hang_tests;
 mod slow_period_tests;
 mod small_job_tests;
 mod standing_wait_tests;

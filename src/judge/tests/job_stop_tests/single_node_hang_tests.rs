@@ -5,7 +5,7 @@ use gaunt_schema::{
     catalogue::{gpu, hardware, host},
 };
 
-use super::telemetry_tests::{TargetFixture, node_report, push_reading};
+use super::super::telemetry_tests::{TargetFixture, node_report, push_reading};
 
 /// A node with a job on four GPUs, and the bytes that its disk has written.
 fn page(second: i64, works: bool, written: f64) -> Report {
