@@ -71,17 +71,16 @@ impl FullFilesystem {
     fn detect(judge: &JudgeState, cluster: &Cluster, row: u32) -> Option<Self> {
         let value = |metric| cluster.current_value(metric, row);
         let least = judge.limits.filesystem_free_ratio;
-        let share = |left, all| value(left).zip(value(all).filter(|all| *all > 0.0));
-        let share = |left, all| share(left, all).map(|(left, all)| left / all);
-        let space = share(hardware::MOUNT_AVAILABLE, hardware::MOUNT_SIZE);
-        let inodes = share(hardware::MOUNT_FREE_INODES, hardware::MOUNT_INODES);
-        let is_full = |share: &Option<f64>| share.is_some_and(|left| left < least);
-        let (evidence, share) = if is_full(&space) {
-            (EvidenceRow::FreeSpace, space)
-        } else {
-            (EvidenceRow::FreeInodes, inodes)
+        let left_of = |left, all| {
+            let all = value(all).filter(|all| *all > 0.0)?;
+            value(left).map(|left| left / all).filter(|share| *share < least)
         };
-        if !is_full(&share) || value(hardware::MOUNT_READ_ONLY).is_some_and(|flag| flag > 0.0) {
+        let space = left_of(hardware::MOUNT_AVAILABLE, hardware::MOUNT_SIZE);
+        let inodes = || left_of(hardware::MOUNT_FREE_INODES, hardware::MOUNT_INODES);
+        let space = space.map(|share| (EvidenceRow::FreeSpace, share));
+        let (row_of_evidence, share) =
+            space.or_else(|| Some((EvidenceRow::FreeInodes, inodes()?)))?;
+        if value(hardware::MOUNT_READ_ONLY).is_some_and(|flag| flag > 0.0) {
             return None;
         }
         let entry = cluster.device_at(DeviceClass::Mount, row)?;
@@ -89,7 +88,7 @@ impl FullFilesystem {
         let is_shared = kind.is_some_and(|kind| !LOCAL_FILESYSTEMS.contains(&kind.as_str()));
         let source = entry.info_label(hardware::MOUNT_INFO, "source").filter(|_| is_shared);
         let name = source.or(entry.device.key.first())?.clone();
-        let evidence = evidence.to_evidence(share, Some(least)).with_name(&name);
+        let evidence = row_of_evidence.to_evidence(Some(share), Some(least)).with_name(&name);
         Some(Self { name, is_shared, evidence })
     }
 }

@@ -61,19 +61,20 @@ fn find_awaited(
         let is_plain = busy >= limits.utilization_spinning_ratio && !averages.is_profiled(now, gap);
         averages.activity_ratio(now, gap, limits).filter(|_| is_plain).map(|pace| (*row, pace))
     };
-    let mut paces: Vec<(u32, f64)> = gpus.iter().map_while(pace).collect();
-    if paces.len() < gpus.len() || paces.len() < LEAST_GPUS {
+    let paces: Vec<(u32, f64)> = gpus.iter().map_while(pace).collect();
+    let waiting = || paces.iter().map(|(_, pace)| *pace).filter(|pace| *pace <= MOST_WAITING_SHARE);
+    let least = LEAST_ALIKE * (paces.len() as f64 - 1.0);
+    if paces.len() < gpus.len() || paces.len() < LEAST_GPUS || (waiting().count() as f64) < least {
         return None;
     }
-    paces.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-    let ((row, own), others) = paces.split_first()?;
-    let usual = median(others.iter().map(|(_, pace)| *pace))?;
-    let waits = |(_, pace): &&(u32, f64)| {
-        *pace <= MOST_WAITING_SHARE && (*pace - usual).abs() <= WAIT_SPREAD
-    };
-    let wait = others.iter().filter(waits).count() as f64 >= LEAST_ALIKE * others.len() as f64;
-    let is_awaited = *own >= WORKS_SHARE && usual >= LEAST_WAITING_SHARE && wait;
-    is_awaited.then_some(LingeringGpu { row: *row, times: own / usual, does_same_work: false })
+    let (row, own) = *paces.iter().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    let usual = median(waiting()).filter(|usual| *usual >= LEAST_WAITING_SHARE)?;
+    let alike = waiting().filter(|pace| (pace - usual).abs() <= WAIT_SPREAD).count();
+    (own >= WORKS_SHARE && alike as f64 >= least).then_some(LingeringGpu {
+        row,
+        times: own / usual,
+        does_same_work: false,
+    })
 }
 
 impl LingeringGpu {

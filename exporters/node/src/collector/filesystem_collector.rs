@@ -21,6 +21,9 @@ const LIST_PERIOD: Duration = Duration::from_secs(30);
 /// The most file systems that are reported.
 const MAX_FILESYSTEMS: usize = 32;
 
+/// The folder in a line of `mountinfo`.
+const FOLDER_FIELD: usize = 4;
+
 /// The kind of file systems in memory, of which only shared memory is reported: loaders of input data pass it on there, and
 /// fail once it is full.
 const IN_MEMORY: &str = "tmpfs";
@@ -108,9 +111,11 @@ impl Collector for FilesystemCollector {
 /// The local file systems in the text of `mountinfo`, each once, by the shortest of the folders where all of it is mounted.
 fn parse_mounts(text: &str) -> Vec<LocalFilesystem> {
     let mut all: Vec<LocalFilesystem> = Vec::new();
-    for mounted in text.lines().filter_map(parse_line) {
-        // A later mount on the same folder hides the earlier one.
-        all.retain(|known| known.folder != mounted.folder);
+    for line in text.lines() {
+        // A later mount on the same folder hides the earlier one, of whatever kind it is.
+        let Some(folder) = line.split(' ').nth(FOLDER_FIELD).map(unescape_path) else { continue };
+        all.retain(|known| known.folder != folder);
+        let Some(mounted) = parse_line(line) else { continue };
         match all.iter_mut().find(|known| known.device == mounted.device) {
             Some(known) if known.folder.len() > mounted.folder.len() => *known = mounted,
             Some(_) => {}
@@ -168,6 +173,8 @@ mod tests {
 42 27 259:2 /etc/hosts /etc/hosts rw - ext4 /dev/nvme0n1p2 rw
 43 27 0:50 /@ /pool rw - btrfs /dev/sdc ro,subvol=/@
 44 27 0:60 / /data rw - nfs4 10.0.0.5:/data rw,vers=4.2
+46 27 8:3 / /home rw - ext4 /dev/sda3 rw
+47 27 0:26 /systemd/inaccessible/dir /home ro - tmpfs tmpfs rw
 45 27 7:1 / /snap/core/1 ro - squashfs /dev/loop1 ro
 garbage
 ";

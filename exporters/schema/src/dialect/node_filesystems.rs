@@ -13,16 +13,21 @@ use crate::{
     text::{Reason, TextSample},
 };
 
-/// The handlers of its names.
-pub(super) const SPECIAL: [CustomHandler; 5] = [
-    handler("node_filesystem_size_bytes"),
-    handler("node_filesystem_avail_bytes"),
-    handler("node_filesystem_files"),
-    handler("node_filesystem_files_free"),
-    handler("node_filesystem_readonly"),
+/// Its names, and what they are here.
+const NAMES: [(&str, MetricId); 5] = [
+    ("node_filesystem_size_bytes", hardware::MOUNT_SIZE),
+    ("node_filesystem_avail_bytes", hardware::MOUNT_AVAILABLE),
+    ("node_filesystem_files", hardware::MOUNT_INODES),
+    ("node_filesystem_files_free", hardware::MOUNT_FREE_INODES),
+    ("node_filesystem_readonly", hardware::MOUNT_READ_ONLY),
 ];
 
-const fn handler(name: &'static str) -> CustomHandler {
+/// The handlers of its names.
+pub(super) const SPECIAL: [CustomHandler; 5] =
+    [handler(0), handler(1), handler(2), handler(3), handler(4)];
+
+const fn handler(index: usize) -> CustomHandler {
+    let (name, _) = NAMES[index];
     CustomHandler { name, dialect: Dialect::NodeExporter, decode: decode_filesystem }
 }
 
@@ -75,18 +80,9 @@ fn decode_filesystem<'a>(
         let labels = [("kind", &*kind), ("source", &*source)];
         builder.report.add_info(device, hardware::MOUNT_INFO, &labels);
     }
-    let metric = metric_of(sample.name);
-    builder.plan_foreign_reading(device, metric, ValueRule::of(metric, Same, BlankValues::Never))
-}
-
-fn metric_of(name: &str) -> MetricId {
-    match name {
-        "node_filesystem_size_bytes" => hardware::MOUNT_SIZE,
-        "node_filesystem_avail_bytes" => hardware::MOUNT_AVAILABLE,
-        "node_filesystem_files" => hardware::MOUNT_INODES,
-        "node_filesystem_files_free" => hardware::MOUNT_FREE_INODES,
-        _ => hardware::MOUNT_READ_ONLY,
-    }
+    let known = NAMES.iter().find(|(name, _)| *name == sample.name);
+    let Some((_, metric)) = known else { return Ok(DecodeOp::Ignore) };
+    builder.plan_foreign_reading(device, *metric, ValueRule::of(*metric, Same, BlankValues::Never))
 }
 
 #[cfg(test)]
