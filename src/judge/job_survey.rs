@@ -6,6 +6,7 @@ use gaunt_schema::{DeviceClass, EvidenceItem};
 
 use super::{
     EvidenceRow, JudgeState, Thresholds,
+    gpu_signals::GpuAverages,
     host_averages::{BaselineComparison, HostAverages},
     job_group::JobGroup,
     link_averages::{LinkAverages, current_value},
@@ -203,7 +204,12 @@ pub(super) struct SlowdownProfile {
     pub(super) traffic: Option<f64>,
     /// The share of its pace that its lower clock explains.
     by_clock: f64,
+    /// What its GPUs do while they are busy.
+    intensity: Option<f64>,
 }
+
+/// How far what GPUs do while they are busy may differ from before for the same work with longer waits between.
+const SAME_INTENSITY: f64 = 0.15;
 
 /// Power that computing draws falls with this power of the clock: with the clock itself, and twice with the voltage, which
 /// follows it.
@@ -229,13 +235,18 @@ impl SlowdownProfile {
         let clock = median(gpus().filter_map(|gpu| {
             Some(gpu.averages.clock_hertz(now, &judge.limits)? / gpu.averages.usual_clock()?)
         }));
+        let busy_ratio = |averages: &GpuAverages| {
+            Some(averages.utilization_at(now, gap)? / averages.usual_utilization()?)
+        };
         // Without profiling counters the pace is that of the power.
         let exponent = if group.is_profiled(&judge.gpus, now, gap) { 1 } else { POWER_EXPONENT };
         Self {
             by_clock: clock.map_or(0.0, |share| 1.0 - share.powi(exponent)),
             clock,
-            utilization: median(gpus().filter_map(|gpu| {
-                Some(gpu.averages.utilization_at(now, gap)? / gpu.averages.usual_utilization()?)
+            utilization: median(gpus().filter_map(|gpu| busy_ratio(&gpu.averages))),
+            intensity: median(gpus().filter_map(|gpu| {
+                let pace = gpu.averages.activity_ratio(now, gap, &judge.limits)?;
+                Some(pace / busy_ratio(&gpu.averages).filter(|busy| *busy > 0.0)?)
             })),
             traffic: median(traffic),
         }
@@ -260,6 +271,11 @@ impl SlowdownProfile {
                 || self.is_as_busy(limits),
                 |share| share >= pace * limits.like_pace_share,
             )
+    }
+
+    /// Whether its GPUs do the same as before while they are busy: they wait for longer between.
+    pub(super) fn works_as_before(&self) -> bool {
+        self.intensity.is_some_and(|share| (share - 1.0).abs() <= SAME_INTENSITY)
     }
 
     fn is_as_busy(&self, limits: &Thresholds) -> bool {

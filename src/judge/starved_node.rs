@@ -10,6 +10,7 @@ use super::{
     host_pressure::{CpuPressure, HostPressure, OutlyingPressure, only_pressed},
     idle_ranks::IdleRanks,
     job_group::JobGroup,
+    job_survey::SlowdownProfile,
     pending_finding::{PendingFinding, format_percent},
     ranks_on_node::{low_between_samples, rows_in_group, utilization_elsewhere},
     robust_stats::median,
@@ -42,6 +43,15 @@ pub(super) struct StarvedNode<'a> {
 fn is_waited_for(host: &HostAverages, elsewhere: Option<f64>, limits: &Thresholds) -> bool {
     host.evidence.is_likely(PressureSource::Cpu)
         && elsewhere.is_some_and(|busy| busy >= limits.utilization_spinning_ratio)
+}
+
+/// Whether a job on one node does the same work as before, with longer waits between.
+fn does_less_of_the_same(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> bool {
+    let evidence = judge.gangs.of(group);
+    group.nodes.len() == 1
+        && evidence.knows_its_pace()
+        && evidence.is_slower(group, &judge.limits)
+        && SlowdownProfile::of(judge, cluster, group).works_as_before()
 }
 
 /// The kinds that blame the host of GPUs.
@@ -290,15 +300,18 @@ impl<'a> StarvedNode<'a> {
         let interval = SampleInterval::of_gpus(cluster, self.node);
         // Its own drop and the waiting of the others are one kind of evidence seen from two sides.
         let is_relative = alone || waits || self.idle_ranks == Some(true);
+        // A CPU that does more than before, while GPUs do less of the same, works for them and is too slow.
+        let is_busier = pegged && does_less_of_the_same(judge, cluster, self.group);
         // Chores make tasks wait on any host: that pages where it is known to be more than hosts do by chance, or where
         // the rest of the job waits for this node.
         let is_much = pressure.is_clear(&self.host)
             || self.outlying.is_some()
             || self.host.evidence.is_likely(PressureSource::Cpu)
-            || ((io || pressed || pegged) && alone && waits);
+            || ((io || pressed || pegged) && alone && waits)
+            || is_busier;
         let kinds = usize::from(host > 0 && is_much) + usize::from(is_relative);
         // A CPU is busier while a job begins to work; before its ranks are known only a saturated one shows anything.
-        let is_shown = is_known || io || pressed || crowded || pressure.saturated;
+        let is_shown = is_known || io || pressed || crowded || pressure.saturated || is_busier;
         // A host with chores on which GPUs idle like all others proves nothing.
         // Until it is known how far ranks differ by chance, one that differs alone proves nothing.
         let is_hard = (others_wait && (is_known || !is_rank))

@@ -1,7 +1,7 @@
 //! Tests of hosts that hold up their GPUs: what their CPUs do for a job is no fault of its host.
 
 use gaunt_schema::{
-    Device, Dialect, Report,
+    Device, Dialect, FindingKind, Report,
     catalogue::{gpu, host},
 };
 
@@ -68,4 +68,24 @@ fn starving_host_that_costs_little_pages_only_after_the_span_of_a_pause() {
     ] {
         assert_eq!(severity_after(share, seconds), Some(expected), "{share} after {seconds} s");
     }
+}
+
+#[test]
+fn busier_host_of_gpus_that_do_less_of_the_same_is_a_warning() {
+    let severity_with = |tensor: f64, busiest: f64| {
+        let mut fixture = JobFixture::of(1);
+        let before = NodeShown { busiest: 0.3, ..BUSY };
+        fixture.run(300, [Some(before)]);
+        let [_, _, sm] = BUSY.gpu;
+        let after = NodeShown { gpu: [0.7, tensor, sm * 0.7], busiest, ..BUSY };
+        fixture.run(120, [Some(after)]);
+        let open = fixture.judge.open_findings().into_iter();
+        open.filter(|finding| finding.kind == FindingKind::HostBound)
+            .map(|finding| finding.severity)
+            .max()
+    };
+    let [_, tensor, _] = BUSY.gpu;
+    assert_eq!(severity_with(tensor * 0.7, 0.7), Some(Severity::Warning));
+    assert_eq!(severity_with(tensor * 0.35, 0.7), Some(Severity::Info), "other work");
+    assert_eq!(severity_with(tensor * 0.7, 0.3), None, "its CPUs do no more");
 }
