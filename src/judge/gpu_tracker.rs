@@ -1,9 +1,11 @@
 //! The tracker of one GPU: its averages and the timers behind its state.
 
-use gaunt_schema::GpuState;
+use std::time::Duration;
+
+use gaunt_schema::{GpuState, UnixMs};
 
 use super::{
-    clock_drift::ClockDrift, compact_value::NodeTag, evidence_sum::LevelEvidence,
+    Thresholds, clock_drift::ClockDrift, compact_value::NodeTag, evidence_sum::LevelEvidence,
     gpu_allocation::GpuAllocation, gpu_signals::GpuAverages, gpu_start::GpuStart,
     hysteresis::StateHysteresis, moving_average::CompactTimestamp,
 };
@@ -24,6 +26,17 @@ pub(super) struct GpuTracker {
     pub(super) slower_clock: LevelEvidence,
     /// The last sample that was read.
     pub(super) last_sample: CompactTimestamp,
+}
+
+impl GpuTracker {
+    /// Whether nobody uses it, now or usually: a free GPU beside those of a job that nothing names.
+    pub(super) fn is_unused(&self, now: UnixMs, gap: Duration, limits: &Thresholds) -> bool {
+        let idles =
+            |share: Option<f64>| share.is_some_and(|share| share < limits.utilization_idle_ratio);
+        self.allocated != Some(true)
+            && idles(self.averages.usual_utilization())
+            && idles(self.averages.utilization_at(now, gap))
+    }
 }
 
 /// Returns the state of the GPU at this row.

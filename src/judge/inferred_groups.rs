@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use gaunt_cluster::{Cluster, NodeId};
+use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{DeviceClass, SanitizedText};
 
 use super::{
@@ -46,6 +46,20 @@ fn level_of_group(members: &Members) -> Option<NodeLevel> {
     NodeLevel::median_of(&levels)
 }
 
+/// Returns the GPUs of a node that somebody uses, or may.
+pub(super) fn used_rows<'a>(
+    cluster: &Cluster,
+    trackers: &'a [GpuTracker],
+    limits: &'a Thresholds,
+    node: &'a Node,
+) -> impl Iterator<Item = u32> + use<'a> {
+    let (now, gap) = (cluster.now(), cluster.freshness_window());
+    let is_unused = move |row: &u32| {
+        trackers.get(*row as usize).is_some_and(|gpu| gpu.is_unused(now, gap, limits))
+    };
+    node.device_rows(DeviceClass::Gpu).iter().copied().filter(move |row| !is_unused(row))
+}
+
 /// Groups nodes without job labels on GPUs of one model. Members of an earlier group stay together while they are
 /// roughly alike.
 pub(super) fn infer_groups(
@@ -67,7 +81,8 @@ pub(super) fn infer_groups(
         if rows.is_empty() || rows.iter().any(|row| cluster.job_of_gpu(*row).is_some()) {
             continue;
         }
-        let members = rows.iter().filter_map(|row| trackers.get(*row as usize));
+        let used = used_rows(cluster, trackers, limits, node);
+        let members = used.filter_map(|row| trackers.get(row as usize));
         let Some(power) = median(members.filter_map(|gpu| gpu.averages.usual_power())) else {
             continue;
         };

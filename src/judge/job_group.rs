@@ -10,7 +10,7 @@ use super::{
     Thresholds,
     gpu_tracker::{self, GpuTracker},
     host_averages::HostAverages,
-    inferred_groups::infer_groups,
+    inferred_groups::{infer_groups, used_rows},
     lingering_gpus::{LingeringGpu, list_lingering},
     peer_clocks::{PeerClocks, model_of},
     pending_finding::{MAX_VICTIMS, format_count},
@@ -101,9 +101,11 @@ impl JobGroups {
             cluster.gpus_by_job().iter().map(|(job, gpus)| (Some(job.clone()), gpus.clone()));
         let of_nodes = |nodes: &Vec<NodeId>| {
             let nodes = nodes.iter().filter_map(|id| cluster.node_by_id(*id));
-            nodes.flat_map(|node| node.device_rows(DeviceClass::Gpu).to_vec()).collect::<Vec<u32>>()
+            let rows = nodes.flat_map(|node| used_rows(cluster, gpus, limits, node));
+            rows.collect::<Vec<u32>>()
         };
         let unnamed = self.unnamed.iter().map(|nodes| (None, of_nodes(nodes)));
+        let unnamed = unnamed.filter(|(_, rows)| !rows.is_empty());
         let mut all: Vec<JobGroup> = named
             .chain(unnamed)
             .map(|(job, rows)| JobGroup::of(cluster, gpus, limits, job, rows))

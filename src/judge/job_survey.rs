@@ -196,6 +196,19 @@ fn every_nth<T: Copy>(members: &[T]) -> impl Iterator<Item = T> {
     members.iter().step_by(members.len().div_ceil(MAX_SURVEYED).max(1)).copied()
 }
 
+/// Whether a job on one node does the same work as before, with longer waits between.
+pub(super) fn does_less_of_the_same(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    group: &JobGroup,
+) -> bool {
+    let evidence = judge.gangs.of(group);
+    group.nodes.len() == 1
+        && evidence.knows_its_pace()
+        && evidence.is_slower(group, &judge.limits)
+        && SlowdownProfile::of(judge, cluster, group).works_as_before()
+}
+
 /// The signals of a slower job group that show what kind of slowdown it is: medians of its members, each relative to
 /// its baseline.
 pub(super) struct SlowdownProfile {
@@ -274,7 +287,7 @@ impl SlowdownProfile {
     }
 
     /// Whether its GPUs do the same as before while they are busy: they wait for longer between.
-    pub(super) fn works_as_before(&self) -> bool {
+    fn works_as_before(&self) -> bool {
         self.intensity.is_some_and(|share| (share - 1.0).abs() <= SAME_INTENSITY)
     }
 

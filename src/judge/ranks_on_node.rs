@@ -48,6 +48,19 @@ pub(super) fn utilization_elsewhere(
     }
 }
 
+/// Returns the median pace of a job group without these GPUs.
+pub(super) fn pace_elsewhere(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    group: &JobGroup,
+    rows: &[u32],
+) -> Option<f64> {
+    let (now, gap) = (cluster.now(), cluster.freshness_window());
+    let pace =
+        |row: &u32| judge.gpus.get(*row as usize)?.averages.activity_ratio(now, gap, &judge.limits);
+    median(group.gpus.iter().filter(|row| !rows.contains(row)).filter_map(pace))
+}
+
 /// Where pages come rarely, GPU activity may be known from single instants only, while host pressure and job pace are
 /// counted: GPUs that were low a moment ago still count as low while both last.
 pub(super) fn low_between_samples(

@@ -1,18 +1,20 @@
 //! Starved nodes: nodes whose GPUs are below their baseline and below those of their job, and the finding about one.
 
+mod shown_evidence;
+
 use gaunt_cluster::{Cluster, Node, NodeId};
-use gaunt_schema::{DeviceClass, Entity, EvidenceItem, Finding, FindingKind, SanitizedText};
+use gaunt_schema::{Entity, Finding, FindingKind, SanitizedText};
 
 use super::{
-    EvidenceRow, JudgeState, Thresholds, checkpoint_pause,
+    JudgeState, Thresholds, checkpoint_pause,
     host_averages::{BaselineComparison, HostAverages},
     host_evidence::PressureSource,
-    host_pressure::{CpuPressure, HostPressure, OutlyingPressure, only_pressed},
+    host_pressure::{HostPressure, OutlyingPressure, only_pressed},
     idle_ranks::IdleRanks,
     job_group::JobGroup,
-    job_survey::SlowdownProfile,
-    pending_finding::{PendingFinding, format_percent},
-    ranks_on_node::{low_between_samples, rows_in_group, utilization_elsewhere},
+    job_survey::does_less_of_the_same,
+    pending_finding::PendingFinding,
+    ranks_on_node::{low_between_samples, pace_elsewhere, rows_in_group, utilization_elsewhere},
     robust_stats::median,
     sample_interval::SampleInterval,
 };
@@ -45,15 +47,6 @@ fn is_waited_for(host: &HostAverages, elsewhere: Option<f64>, limits: &Threshold
         && elsewhere.is_some_and(|busy| busy >= limits.utilization_spinning_ratio)
 }
 
-/// Whether a job on one node does the same work as before, with longer waits between.
-fn does_less_of_the_same(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> bool {
-    let evidence = judge.gangs.of(group);
-    group.nodes.len() == 1
-        && evidence.knows_its_pace()
-        && evidence.is_slower(group, &judge.limits)
-        && SlowdownProfile::of(judge, cluster, group).works_as_before()
-}
-
 /// The kinds that blame the host of GPUs.
 pub(super) const HOST_KINDS: [FindingKind; 2] = [FindingKind::DataStarved, FindingKind::HostBound];
 
@@ -74,6 +67,22 @@ pub(super) fn told_kind(
 /// Returns the seconds for which a host that writes may only write a checkpoint, which averages then forget.
 pub(super) fn checkpoint_seconds(interval: SampleInterval, limits: &Thresholds) -> f64 {
     limits.inferred_hang_seconds + interval.two_sample_seconds(limits)
+}
+
+/// Returns the seconds for which it is information: a job may wait for as long while one of its nodes writes a checkpoint.
+fn warning_delay(
+    only_idles: bool,
+    writes: bool,
+    interval: SampleInterval,
+    limits: &Thresholds,
+) -> f64 {
+    if writes {
+        checkpoint_seconds(interval, limits)
+    } else if only_idles {
+        limits.pause_settle_seconds + interval.two_sample_seconds(limits)
+    } else {
+        0.0
+    }
 }
 
 impl<'a> StarvedNode<'a> {
@@ -208,6 +217,20 @@ impl<'a> StarvedNode<'a> {
         self.baseline.is_some_and(|baseline| self.utilization < baseline * limits.hungry_ratio)
     }
 
+    /// Whether all its GPUs idle half of the time that they were busy, while the others are busy all the time and lose at
+    /// least half as much of their pace: they wait for it.
+    fn is_plainly_waited_for(&self, judge: &JudgeState, cluster: &Cluster) -> bool {
+        let spins = judge.limits.utilization_spinning_ratio;
+        let is_half_of = |busy: &f64| *busy >= spins && self.utilization * 2.0 <= *busy;
+        let Some(baseline) = self.baseline.filter(is_half_of) else { return false };
+        if self.low.len() < self.of || !self.others.as_ref().is_some_and(is_half_of) {
+            return false;
+        }
+        let lost = 1.0 - self.utilization / baseline;
+        pace_elsewhere(judge, cluster, self.group, &self.low)
+            .is_some_and(|pace| (1.0 - pace) * 2.0 >= lost)
+    }
+
     /// Whether the others are busier than it.
     pub(super) fn is_below_others(&self, judge: &JudgeState) -> bool {
         self.others.is_some_and(|others| self.utilization < others * judge.limits.hungry_ratio)
@@ -322,14 +345,16 @@ impl<'a> StarvedNode<'a> {
         let lost = (1.0 - self.utilization / self.baseline.unwrap_or(1.0)).max(0.0)
             * self.low.len() as f64;
         let summary = self.render_summary(kind, judge, cluster);
-        let mut pending = PendingFinding::of(kind, entity, kinds, is_hard);
+        // Others may also wait for a node that writes a checkpoint for all.
+        let only_idles = !is_hard && self.is_plainly_waited_for(judge, cluster);
+        let mut pending = PendingFinding::of(kind, entity, kinds, is_hard || only_idles);
         if self.never_pages(judge, is_slowed) {
             pending.cap_severity();
         }
         let writes = pressure.io && self.may_checkpoint(judge, cluster);
         Some(
             pending
-                .with_warning_delay(if writes { checkpoint_seconds(interval, limits) } else { 0.0 })
+                .with_warning_delay(warning_delay(only_idles, writes, interval, limits))
                 .with_hold_seconds(self.hold_seconds(io, host > 0, interval, limits))
                 .with_interval(interval)
                 .with_cost(
@@ -382,127 +407,5 @@ impl<'a> StarvedNode<'a> {
             false => limits.starved_seconds,
         };
         hold.max(interval.two_sample_seconds(limits))
-    }
-
-    fn next_step(&self, kind: FindingKind, io: bool) -> String {
-        let name = &self.node.name;
-        match (io, kind) {
-            (true, _) => {
-                format!("Check what the data loader on {name} reads, and from which disk or mount.")
-            }
-            (_, FindingKind::HostBound) => format!(
-                "Check the process that keeps one CPU of {name} busy, and what shares that CPU."
-            ),
-            _ => format!(
-                "Check the data loader processes on {name}: their number and their CPU use."
-            ),
-        }
-    }
-
-    fn render_summary(&self, kind: FindingKind, judge: &JudgeState, cluster: &Cluster) -> String {
-        let (fault, input) = if kind == FindingKind::DataStarved {
-            ("data-starved", "for input")
-        } else {
-            ("host-bound", "for kernel launches")
-        };
-        let name = &self.node.name;
-        let pressure = self.render_pressure(judge, cluster);
-        let gpus = self.node.device_rows(DeviceClass::Gpu).len();
-        let wait = match (self.low.len(), self.of) {
-            (1, 1) => "its allocated GPU waits".to_owned(),
-            (low, of) if low == of && of == gpus => format!("all {of} GPUs wait"),
-            (low, of) if low == of => format!("all {of} allocated GPUs wait"),
-            (low, of) => format!("{low} of {of} allocated GPUs wait"),
-        };
-        let baseline = self.baseline.unwrap_or_default();
-        let effect = if self.utilization < baseline * judge.limits.hungry_ratio {
-            let (now, baseline) = (format_percent(self.utilization), format_percent(baseline));
-            format!("utilization {now}, baseline {baseline}")
-        } else {
-            let slowdown = self.group.slowdown_ratio().map(format_percent);
-            let slowdown = slowdown.map(|slowdown| format!(", job slowdown {slowdown}"));
-            format!("low in some samples{}", slowdown.unwrap_or_default())
-        };
-        format!("{name} is {fault}: {wait} {input}{pressure}; {effect}.")
-    }
-
-    /// Returns the pressure of the host that counts as evidence: ` (IO pressure 76 %)`.
-    fn render_pressure(&self, judge: &JudgeState, cluster: &Cluster) -> String {
-        let HostPressure { io, pressed, crowded, pegged, .. } = self.pressure(judge, cluster);
-        let value = |compared: Option<BaselineComparison>, counts: bool| {
-            compared.filter(|_| counts).map(|compared| compared.now)
-        };
-        let io = value(self.host.compare_io_pressure(cluster), io);
-        let cpu = value(self.host.compare_cpu_pressure(cluster), pressed || crowded);
-        let busiest = value(self.host.compare_busiest_cpu(cluster), pegged);
-        let io = io.map(|io| ("IO pressure", io));
-        let cpu = cpu.map(|cpu| ("CPU pressure", cpu));
-        let busiest = busiest.map(|busiest| ("busiest CPU", busiest));
-        let (what, value) = io.or(cpu).or(busiest).unwrap_or_default();
-        if what.is_empty() {
-            return String::new();
-        }
-        format!(" ({what} {})", format_percent(value))
-    }
-
-    fn collect_evidence(&self, judge: &JudgeState, cluster: &Cluster) -> Vec<EvidenceItem> {
-        let limits = &judge.limits;
-        let baseline = |beside: Option<BaselineComparison>| {
-            if self.outlying.is_some() {
-                return "limit: from the other nodes of the job".to_owned();
-            }
-            let baseline = beside.and_then(|beside| beside.baseline);
-            baseline
-                .map(|baseline| format!("limit: above the baseline {}", format_percent(baseline)))
-                .unwrap_or_default()
-        };
-        let now = |beside: Option<BaselineComparison>| beside.map(|beside| beside.now);
-        // What was there before counts for nothing, unless no other node of the job has it.
-        let above = |beside: Option<BaselineComparison>, limit: f64| {
-            let before = beside.and_then(|beside| beside.baseline).unwrap_or_default();
-            Some(self.outlying.map_or(limit + before, |outlying| outlying.limit))
-        };
-        let (io, cpu) =
-            (self.host.compare_io_pressure(cluster), self.host.compare_cpu_pressure(cluster));
-        let pressure = self.pressure(judge, cluster);
-        let (cpu_limit, cpu_key) = if pressure.crowded && !pressure.pressed {
-            (limits.cpu_crowded_ratio, "cpu_crowded_ratio")
-        } else {
-            (limits.cpu_pressure_ratio, "cpu_pressure_ratio")
-        };
-        vec![
-            EvidenceRow::StarvedGpus
-                .to_evidence(Some(self.low.len() as f64), None)
-                .with_note(format!("of {} allocated", self.of)),
-            EvidenceRow::StarvedUtilization
-                .to_evidence(
-                    Some(self.utilization),
-                    self.baseline.map(|baseline| match self.idle_ranks {
-                        // Small drops of steady ranks count as well.
-                        Some(_) => f64::midpoint(self.utilization, baseline),
-                        None => baseline * self.low_ratio,
-                    }),
-                )
-                // Idle ranks are told by the sum of many samples, and not by this one.
-                .context_if(self.idle_ranks.is_some())
-                .with_note(self.baseline.map_or_else(String::new, |baseline| {
-                    format!("limit: share of the baseline {}", format_percent(baseline))
-                })),
-            EvidenceRow::OtherUtilization.to_evidence(self.others, None),
-            EvidenceRow::IoPressure
-                .to_evidence(now(io), above(io, self.host.least_io_rise(limits)))
-                .context_if(!pressure.io)
-                .with_note(baseline(io)),
-            EvidenceRow::CpuPressure
-                .to_evidence(now(cpu), above(cpu, cpu_limit))
-                .with_threshold(cpu_key)
-                .context_if(!(pressure.pressed || pressure.crowded))
-                .with_note(baseline(cpu)),
-            CpuPressure::of(&self.host, cluster, limits)
-                .busiest_evidence(limits)
-                .context_if(!pressure.pegged),
-            EvidenceRow::JobSlowdown
-                .to_evidence(self.group.slowdown_ratio(), Some(limits.slowed_ratio)),
-        ]
     }
 }

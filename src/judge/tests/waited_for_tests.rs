@@ -1,7 +1,7 @@
 //! Tests of nodes for which the rest of their job waits, although their own past does not show it.
 
 use gaunt_schema::{
-    Device, Dialect, Report,
+    Device, Dialect, Report, Severity,
     catalogue::{gpu, host},
 };
 
@@ -117,4 +117,41 @@ fn host_that_shows_more_stays_one_finding() {
     let finding = open.iter().find(|finding| finding.id == "data_starved/gpu002").unwrap();
     let busiest = finding.evidence.iter().find(|item| item.what == "busiest CPU").unwrap();
     assert!(busiest.value > busiest.limit, "{busiest:?}");
+}
+
+/// A node of four GPUs whose jobs nothing names: two of them work, the others are free.
+fn half_used_page(node: usize, (utilization, tensor): NodeLoad) -> Report {
+    let mut page = node_report(NODES[node]);
+    for index in 0..4 {
+        let (utilization, tensor) = if index < 2 { (utilization, tensor) } else { (0.0, 0.0) };
+        for (metric, value) in [
+            (gpu::UTILIZATION, utilization),
+            (gpu::TENSOR_ACTIVE, tensor),
+            (gpu::POWER_LIMIT, 700.0),
+            (gpu::POWER, 100.0 + 400.0 * utilization),
+            (gpu::MEMORY_TOTAL, 80e9),
+            (gpu::MEMORY_USED, if index < 2 { 60e9 } else { 4e6 }),
+        ] {
+            push_reading(&mut page, Device::new_gpu(index), metric, value);
+        }
+    }
+    page
+}
+
+/// The severity of what is told of the second of three nodes that idles from the 101st second on, while the others spin.
+fn told_after(seconds: i64, waits: NodeLoad) -> Option<Severity> {
+    let mut fixture = fixture_of(3);
+    fixture.run(100, |_, node| half_used_page(node, WAITS));
+    fixture
+        .run(seconds, |_, node| half_used_page(node, if node == 1 { (0.3, 0.1) } else { waits }));
+    let open = fixture.judge.open_findings().into_iter();
+    open.filter(|finding| finding.id == "data_starved/gpu002").map(|told| told.severity).max()
+}
+
+#[test]
+fn free_gpus_beside_those_of_an_unnamed_job_are_no_part_of_it() {
+    let waits = (0.99, 0.1);
+    assert_eq!(told_after(50, waits), Some(Severity::Info), "it may write a checkpoint for all");
+    assert_eq!(told_after(110, waits), Some(Severity::Warning));
+    assert_eq!(told_after(110, WAITS), None, "the others do not wait for it");
 }
