@@ -67,7 +67,9 @@ pub(super) fn detect_congestion(
     let unnamed =
         rails.values().filter(|leaves| leaves.iter().all(|of_leaf| of_leaf.leaf.is_none()));
     let unnamed: Vec<&LeafRailPorts<'_>> = unnamed.flatten().copied().collect();
-    if unnamed.len() as f64 >= judge.limits.together_ports {
+    let known: BTreeSet<&SanitizedText> = all.iter().map(|leaf_rail| leaf_rail.rail).collect();
+    let are_all = unnamed.len() > 1 && unnamed.len() == known.len();
+    if are_all || unnamed.len() as f64 >= judge.limits.together_ports {
         let bad: Vec<_> = unnamed.iter().flat_map(|of_rail| of_rail.congested_ports()).collect();
         let members = unnamed.iter().map(|of_rail| of_rail.members.len()).sum();
         outcome.suspicions.push(several_rails_finding(judge, cluster, &bad, members));
