@@ -7,7 +7,8 @@ use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{DeviceClass, SanitizedText};
 
 use super::{
-    Thresholds, gpu_tracker::GpuTracker, host_averages::HostAverages, robust_stats::median,
+    Thresholds, gpu_tracker::GpuTracker, host_averages::HostAverages, link_averages::LinkTable,
+    robust_stats::median,
 };
 
 /// How far a member may move from its group, as a multiple of how much alike nodes must be to form one: baselines that
@@ -18,6 +19,7 @@ const MEMBER_TIMES: f64 = 3.0;
 #[derive(Clone, Copy, Debug)]
 struct NodeLevel {
     power: f64,
+    /// As a share of the line rate of the fastest node.
     traffic: f64,
 }
 
@@ -66,6 +68,7 @@ pub(super) fn infer_groups(
     cluster: &Cluster,
     trackers: &[GpuTracker],
     hosts: &BTreeMap<NodeId, HostAverages>,
+    links: &LinkTable,
     limits: &Thresholds,
     earlier: &[Vec<NodeId>],
 ) -> Vec<Vec<NodeId>> {
@@ -74,6 +77,12 @@ pub(super) fn infer_groups(
         .enumerate()
         .flat_map(|(at, ids)| ids.iter().map(move |id| (*id, at)))
         .collect();
+    // Nodes of one job exchange as many bytes, also where the ports of one of them are slower.
+    let line_rate = |node: &Node| {
+        let ports = node.device_rows(DeviceClass::Port).iter();
+        ports.filter_map(|row| links.of(*row)?.best_rate()).sum::<f64>()
+    };
+    let fastest = cluster.sorted_nodes().map(|(_, node)| line_rate(node)).fold(0.0, f64::max);
     let mut models: BTreeMap<SanitizedText, BTreeMap<usize, Members>> = BTreeMap::new();
     let mut next = earlier.len();
     for (id, node) in cluster.sorted_nodes() {
@@ -87,7 +96,9 @@ pub(super) fn infer_groups(
             continue;
         };
         let traffic = hosts.get(&id).and_then(|host| host.compare_traffic(cluster)?.baseline);
-        let level = NodeLevel { power, traffic: traffic.unwrap_or_default() };
+        let rate = line_rate(node);
+        let scale = if rate > 0.0 { rate / fastest } else { 1.0 };
+        let level = NodeLevel { power, traffic: traffic.unwrap_or_default() * scale };
         let model = cluster.gpu_model(rows[0]).cloned().unwrap_or_default();
         let group = was_in.get(&id).copied().unwrap_or_else(|| {
             next += 1;

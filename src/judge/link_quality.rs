@@ -32,13 +32,19 @@ pub(super) fn detect_bad_links(
     let mut resends = HashMap::new();
     let fleet_rates = FleetLinkRates::of(cluster);
     let peers = judge.links.sum_errors();
+    let loads = PortLoads { judge, cluster };
     for (id, node) in cluster.sorted_nodes() {
         let fell = |row| {
             let rate = cluster.current_value(port::RATE, row);
             judge.links.of(row).is_some_and(|link| link.is_below_best(rate))
         };
-        let works_like_siblings = |row| works_like_siblings(judge, cluster, (id, node), row);
-        let below_peers = fleet_rates.ports_below_peers(id, node, fell, works_like_siblings);
+        // While its job pauses, a port that is told carries nothing.
+        let works_like_others = |row| {
+            loads.is_told(node, row)
+                || loads.works_like_siblings(id, node, row)
+                || loads.works_like_namesakes(id, node, row)
+        };
+        let below_peers = fleet_rates.ports_below_peers(id, node, fell, works_like_others);
         let below_peers = below_peers.unwrap_or_default();
         for row in node.device_rows(DeviceClass::Port) {
             let Some(link) = judge.links.of(*row) else { continue };
@@ -60,25 +66,86 @@ pub(super) fn detect_bad_links(
     }
 }
 
-/// Whether a port carries as much as the faster ports of its node: it is one of them, and no adapter for something else.
-fn works_like_siblings(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    (id, node): (NodeId, &Node),
-    row: u32,
-) -> bool {
-    let rate = |row: u32| cluster.current_value(port::RATE, row);
-    let share = |row: u32| current_value(judge.links.of(row)?.utilization, cluster);
-    let bytes = |row: u32| Some(share(row)? * rate(row)?);
-    let faster = node.device_rows(DeviceClass::Port).iter().copied();
-    let faster = faster.filter(|other| rate(*other) > rate(row)).filter_map(bytes);
-    let faster: Vec<f64> = faster.collect();
-    let is_used = share(row).is_some_and(|share| share >= least_load(judge, cluster, id));
-    let as_much = bytes(row).zip(median(faster.iter().copied()));
-    is_used
-        && faster.len() >= LEAST_SIBLINGS
-        && as_much.is_some_and(|(own, usual)| (own - usual).abs() <= ALIKE_SHARE * usual)
+/// What two ports have in common that do the same work.
+struct PortLoads<'a> {
+    judge: &'a JudgeState,
+    cluster: &'a Cluster,
 }
+
+impl PortLoads<'_> {
+    fn rate(&self, row: u32) -> Option<f64> {
+        self.cluster.current_value(port::RATE, row)
+    }
+
+    /// The share of its rate that a port carries.
+    fn share(&self, row: u32) -> Option<f64> {
+        current_value(self.judge.links.of(row)?.utilization, self.cluster)
+    }
+
+    fn bytes(&self, row: u32) -> Option<f64> {
+        Some(self.share(row)? * self.rate(row)?)
+    }
+
+    /// Whether a finding is open that the rate of a port is low.
+    fn is_told(&self, node: &Node, row: u32) -> bool {
+        let entity = port_entity(self.cluster, node, row);
+        let id = Finding::build_id(FindingKind::PortRateLow, &entity);
+        self.judge.tracker.open_one(&id).is_some()
+    }
+
+    /// Whether a port carries as much as the faster ports of its node: it is one of them, and no adapter for something else.
+    fn works_like_siblings(&self, id: NodeId, node: &Node, row: u32) -> bool {
+        let faster = node.device_rows(DeviceClass::Port).iter().copied();
+        let faster = faster.filter(|other| self.rate(*other) > self.rate(row));
+        let faster: Vec<f64> = faster.filter_map(|other| self.bytes(other)).collect();
+        let least = least_load(self.judge, self.cluster, id);
+        self.share(row).is_some_and(|share| share >= least)
+            && faster.len() >= LEAST_SIBLINGS
+            && self.carries_about(row, median(faster.iter().copied()))
+    }
+
+    /// Whether a port is busy and carries as much as the faster ports of its name on all other nodes of its job, as where
+    /// they exchange their data with each other.
+    fn works_like_namesakes(&self, id: NodeId, node: &Node, row: u32) -> bool {
+        let device = |row: u32| Some(&self.cluster.device_at(DeviceClass::Port, row)?.device);
+        let groups = self.judge.job_groups.groups_on(node.device_rows(DeviceClass::Gpu));
+        let [group] = groups.as_slice() else { return false };
+        let others = group.nodes.iter().filter(|other| **other != id);
+        let namesake = |other: &NodeId| {
+            let ports = self.cluster.node_by_id(*other)?.device_rows(DeviceClass::Port);
+            ports.iter().copied().find(|other| device(*other) == device(row))
+        };
+        let namesakes: Option<Vec<u32>> = others.map(namesake).collect();
+        self.share(row).is_some_and(|share| share >= BUSY_SHARE)
+            && namesakes.is_some_and(|namesakes| {
+                !namesakes.is_empty()
+                    && namesakes.iter().all(|other| {
+                        self.rate(*other) > self.rate(row)
+                            && self.carries_about(row, self.bytes(*other))
+                    })
+            })
+    }
+
+    fn carries_about(&self, row: u32, usual: Option<f64>) -> bool {
+        let as_much = self.bytes(row).zip(usual);
+        as_much.is_some_and(|(own, usual)| (own - usual).abs() <= ALIKE_SHARE * usual)
+    }
+}
+
+/// Renders a rate in Gb/s: those of slow links are no whole numbers.
+fn render_gbit(bytes: f64) -> String {
+    let gbit = bytes * 8.0 / 1e9;
+    if gbit < 10.0 { format!("{gbit:.1}") } else { format!("{gbit:.0}") }
+}
+
+fn port_entity(cluster: &Cluster, node: &Node, row: u32) -> Entity {
+    let entry = cluster.device_at(DeviceClass::Port, row);
+    let key = |at: usize| entry.and_then(|entry| entry.device.key.get(at)).cloned();
+    Entity::new_port(&node.name, &key(0).unwrap_or_default(), &key(1).unwrap_or_default())
+}
+
+/// The share of its rate from which a port may keep its job waiting.
+const BUSY_SHARE: f64 = 0.5;
 
 /// The faster ports of a node from which they show what a rail carries, and how far another one of them may be from that.
 const LEAST_SIBLINGS: usize = 3;
@@ -116,9 +183,7 @@ impl ActivePort<'_> {
     }
 
     fn to_entity(&self) -> Entity {
-        let entry = self.cluster.device_at(DeviceClass::Port, self.row);
-        let key = |at: usize| entry.and_then(|entry| entry.device.key.get(at)).cloned();
-        Entity::new_port(&self.node.name, &key(0).unwrap_or_default(), &key(1).unwrap_or_default())
+        port_entity(self.cluster, self.node, self.row)
     }
 
     fn pending_finding(&self, kind: FindingKind, kinds: usize) -> PendingFinding {
@@ -154,7 +219,7 @@ impl ActivePort<'_> {
         let kinds = [fell, peer.is_some(), slowed].into_iter().filter(|kind| *kind).count();
         let used = self.carries_traffic() || !jobs_on_node(self.cluster, self.node).is_empty();
         let should = own_best.max(peer.unwrap_or_default());
-        let gbit = |bytes: f64| bytes * 8.0 / 1e9;
+        let (now_gbit, should_gbit) = (render_gbit(now), render_gbit(should));
         let since = if fell {
             "it was higher before"
         } else {
@@ -164,10 +229,8 @@ impl ActivePort<'_> {
             self.pending_finding(FindingKind::PortRateLow, if used { kinds } else { 1 })
                 .with_summary(
                     format!(
-                        "{} runs at {:.0} of {:.0} Gb/s: {since}.",
+                        "{} runs at {now_gbit} of {should_gbit} Gb/s: {since}.",
                         self.to_entity(),
-                        gbit(now),
-                        gbit(should)
                     ),
                     "Check the cable and the transceivers at both ends, then retrain the link."
                         .to_owned(),

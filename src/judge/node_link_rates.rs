@@ -115,13 +115,13 @@ impl<'a> FleetLinkRates<'a> {
     }
 
     /// Returns the ports of a node that are slower than its peers' and the rate that most peers have instead: first those
-    /// that `fell`, and where there are few peers only those that work like their faster siblings. None without a peer.
+    /// that `fell`, and where there are few peers only those that work like faster ports. None without a peer.
     pub(super) fn ports_below_peers(
         &self,
         id: NodeId,
         node: &Node,
         fell: impl Fn(u32) -> bool,
-        works_like_siblings: impl Fn(u32) -> bool,
+        works_like_others: impl Fn(u32) -> bool,
     ) -> Option<Vec<(u32, f64)>> {
         let own = *self.nodes.get(&id)?;
         let has_few_peers = self.groups[self.rates[own].group].nodes.len() <= LEAST_PEERS;
@@ -129,7 +129,7 @@ impl<'a> FleetLinkRates<'a> {
         let mut below: Vec<(u32, f64)> = Vec::new();
         for SurplusRate { rate, too_many, instead } in surplus.as_ref()? {
             let mut ports = self.ports_with_rate(node, self.rates[own].group, *rate);
-            ports.retain(|row| !has_few_peers || works_like_siblings(*row));
+            ports.retain(|row| !has_few_peers || works_like_others(*row));
             ports.sort_by_key(|row| !fell(*row));
             let too_many = too_many.saturating_sub(below.len());
             below.extend(ports.into_iter().take(too_many).map(|row| (row, *instead)));

@@ -1,6 +1,9 @@
 //! Tests of line rates: adapters that are slower by design, and ports that are not.
 
-use gaunt_schema::{Device, Dialect, FindingKind, Report, catalogue::port};
+use gaunt_schema::{
+    Device, Dialect, FindingKind, Report,
+    catalogue::{gpu, port},
+};
 
 use super::telemetry_tests::TargetFixture;
 
@@ -90,6 +93,43 @@ fn slow_port_of_one_of_two_nodes_is_found_by_what_it_carries() {
     assert_eq!(found(&[1], true), ["port_rate_low/gpu001/mlx5_2/1"]);
     assert_eq!(found(&[1], false), [""; 0], "an adapter for something else");
     assert_eq!(found(&[0, 1], true), [""; 0], "the design");
+}
+
+#[test]
+fn busy_port_of_one_of_two_nodes_is_found_by_what_its_faster_namesake_carries() {
+    let mut fixture = TargetFixture::new(&[("a:9770", Dialect::Gaunt), ("b:9770", Dialect::Gaunt)]);
+    // The job pauses after 100 s; each node sends so many Gbit/s before.
+    let page = |gbit: f64| {
+        move |second: i64, node: usize| {
+            let ports = [("mlx5_0".to_owned(), [10.0, 2.5][node])];
+            let mut page = page_of_ports(second, node, &ports);
+            let port = page.ensure_device(Device::new_port("mlx5_0", "1"));
+            page.samples.retain(|sample| sample.metric != port::RECEIVE_BYTES);
+            for metric in [port::RECEIVE_BYTES, port::TRANSMIT_BYTES] {
+                page.push(port, metric, second.min(100) as f64 * gbit * GBIT);
+            }
+            let device = page.ensure_device(Device::new_gpu(0));
+            page.add_info(device, gpu::JOB_INFO, &[("job", "train")]);
+            page.push(device, gpu::UTILIZATION, 0.9);
+            page
+        }
+    };
+    fixture.run(60, page(1.7));
+    assert_eq!(fixture.open_ids(), ["port_rate_low/gpu001/mlx5_0/1"]);
+    let finding = fixture.judge.open_findings()[0];
+    assert!(finding.summary.as_str().contains("runs at 2.5 of 10 Gb/s"), "{}", finding.summary);
+    let openings = |fixture: &TargetFixture| {
+        let open = fixture.judge.open_findings().into_iter();
+        open.filter(|found| found.kind == FindingKind::PortRateLow)
+            .map(|it| it.life.openings)
+            .sum::<u32>()
+    };
+    fixture.run(100, page(1.7));
+    assert_eq!(openings(&fixture), 1, "a pause does not close it");
+    let targets = [("a:9770", Dialect::Gaunt), ("b:9770", Dialect::Gaunt)];
+    let mut fixture = TargetFixture::new(&targets);
+    fixture.run(60, page(0.3));
+    assert_eq!(openings(&fixture), 0, "it keeps nobody waiting");
 }
 
 #[test]
