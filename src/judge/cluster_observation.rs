@@ -68,7 +68,8 @@ impl JudgeState {
         self.netdevs.observe_netdevs(cluster, &self.links, &self.frozen, &self.limits);
         self.switches.observe_switch_ports(cluster, &self.limits);
         self.nvlinks.observe_nvlinks(cluster, &self.frozen, &self.limits);
-        self.job_groups.rebuild_groups(cluster, &self.gpus, &self.hosts, &self.links, &self.limits);
+        let best_rate = |row| self.links.of(row)?.best_rate();
+        self.job_groups.rebuild_groups(cluster, &self.gpus, &self.hosts, best_rate, &self.limits);
         self.pauses.observe_pauses(
             cluster,
             &self.job_groups,

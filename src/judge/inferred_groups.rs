@@ -7,8 +7,7 @@ use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{DeviceClass, SanitizedText};
 
 use super::{
-    Thresholds, gpu_tracker::GpuTracker, host_averages::HostAverages, link_averages::LinkTable,
-    robust_stats::median,
+    Thresholds, gpu_tracker::GpuTracker, host_averages::HostAverages, robust_stats::median,
 };
 
 /// How far a member may move from its group, as a multiple of how much alike nodes must be to form one: baselines that
@@ -62,13 +61,13 @@ pub(super) fn used_rows<'a>(
     node.device_rows(DeviceClass::Gpu).iter().copied().filter(move |row| !is_unused(row))
 }
 
-/// Groups nodes without job labels on GPUs of one model. Members of an earlier group stay together while they are
-/// roughly alike.
+/// Groups nodes without job labels on GPUs of one model, by the best line rates that were seen of their ports. Members of
+/// an earlier group stay together while they are roughly alike.
 pub(super) fn infer_groups(
     cluster: &Cluster,
     trackers: &[GpuTracker],
     hosts: &BTreeMap<NodeId, HostAverages>,
-    links: &LinkTable,
+    best_rate: impl Fn(u32) -> Option<f64>,
     limits: &Thresholds,
     earlier: &[Vec<NodeId>],
 ) -> Vec<Vec<NodeId>> {
@@ -80,7 +79,7 @@ pub(super) fn infer_groups(
     // Nodes of one job exchange as many bytes, also where the ports of one of them are slower.
     let line_rate = |node: &Node| {
         let ports = node.device_rows(DeviceClass::Port).iter();
-        ports.filter_map(|row| links.of(*row)?.best_rate()).sum::<f64>()
+        ports.filter_map(|row| best_rate(*row)).sum::<f64>()
     };
     let fastest = cluster.sorted_nodes().map(|(_, node)| line_rate(node)).fold(0.0, f64::max);
     let mut models: BTreeMap<SanitizedText, BTreeMap<usize, Members>> = BTreeMap::new();

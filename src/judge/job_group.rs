@@ -12,7 +12,6 @@ use super::{
     host_averages::HostAverages,
     inferred_groups::{infer_groups, used_rows},
     lingering_gpus::{LingeringGpu, list_lingering},
-    link_averages::LinkTable,
     peer_clocks::{PeerClocks, model_of},
     pending_finding::{MAX_VICTIMS, format_count},
     robust_stats::{RobustStats, median},
@@ -89,14 +88,14 @@ impl JobGroups {
         cluster: &Cluster,
         gpus: &[GpuTracker],
         hosts: &BTreeMap<NodeId, HostAverages>,
-        links: &LinkTable,
+        best_rate: impl Fn(u32) -> Option<f64>,
         limits: &Thresholds,
     ) {
         let due = self.regrouped.is_none_or(|at| {
             cluster.now().duration_since(at).as_secs_f64() >= limits.regroup_seconds
         });
         if due {
-            self.unnamed = infer_groups(cluster, gpus, hosts, links, limits, &self.unnamed);
+            self.unnamed = infer_groups(cluster, gpus, hosts, best_rate, limits, &self.unnamed);
             self.regrouped = Some(cluster.now());
         }
         let named =
