@@ -32,6 +32,7 @@ use super::{
 
 mod content_decoder;
 mod fetched_body;
+mod poll_waker;
 mod target_connection;
 
 use content_decoder::ContentDecoder;

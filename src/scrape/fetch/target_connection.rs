@@ -25,7 +25,7 @@ use tokio::{net::TcpStream, sync::OwnedSemaphorePermit, time::timeout};
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
-use super::{FetchContext, FetchProgress, FetchStep};
+use super::{FetchContext, FetchProgress, FetchStep, poll_waker::PollWaker};
 use crate::{
     AddressPolicy, Endpoint, endpoint::UrlScheme, network::NetworkStream,
     server_access::LoadedCredentials,
@@ -229,18 +229,20 @@ async fn drive_connection<T, D: Future + Unpin>(
     driver: &mut Option<D>,
     work: impl Future<Output = T>,
 ) -> T {
-    let mut work = pin!(work);
+    let (mut work, mut waker) = (pin!(work), PollWaker::default());
     poll_fn(|context| {
-        if let Poll::Ready(output) = work.as_mut().poll(context) {
-            return Poll::Ready(output);
-        }
-        if let Some(connection) = driver
-            && Pin::new(connection).poll(context).is_ready()
-        {
-            // The error is returned by the work, which waits on the other end.
-            *driver = None;
-        }
-        work.as_mut().poll(context)
+        waker.poll_until_idle(context, |context| {
+            if let Poll::Ready(output) = work.as_mut().poll(context) {
+                return Poll::Ready(output);
+            }
+            if let Some(connection) = driver
+                && Pin::new(connection).poll(context).is_ready()
+            {
+                // The error is returned by the work, which waits on the other end.
+                *driver = None;
+            }
+            work.as_mut().poll(context)
+        })
     })
     .await
 }
