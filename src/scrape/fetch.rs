@@ -86,7 +86,7 @@ pub(super) struct FetchContext {
     large: Semaphore,
     /// Permits for open connections; their total number, for error messages.
     connections: (Arc<Semaphore>, usize),
-    /// Permits for wide read buffers.
+    /// Permits for wide read buffers, in steps.
     wide_buffers: Arc<Semaphore>,
     /// Permits for memory of all bodies that are being read, in steps.
     memory_steps: Arc<Semaphore>,
@@ -128,7 +128,7 @@ impl FetchContext {
             ratio: limits.ratio,
             large: Semaphore::new(LARGE_BODIES),
             connections: connection_limit(),
-            wide_buffers: Arc::new(Semaphore::new(target_connection::WIDE_BUFFERS)),
+            wide_buffers: Arc::new(Semaphore::new(target_connection::WIDE_STEPS)),
             memory_steps: Arc::new(Semaphore::new(steps.clamp(1, Semaphore::MAX_PERMITS))),
             pool: Arc::default(),
             names: NameResolver::default(),

@@ -35,13 +35,15 @@ use crate::{
 /// by chunk. Hyper may use twice as much: 20,000 simultaneous responses take 320 MiB at the very most.
 const BUFFER: usize = 8 << 10;
 
-/// The read buffer for a page that was longer than [`BUFFER`] the last time: each read is a system call, and opens the
-/// window of the sender with a packet of its own.
-const WIDE_BUFFER: usize = 64 << 10;
+/// A page that was longer than [`BUFFER`] the last time is read into a wider buffer: each read is a system call, and
+/// opens the window of the sender with a packet of its own. Such buffers have so many bytes, or up to
+/// [`MOST_WIDE_STEPS`] times as many where the page was that long.
+const WIDE_STEP: usize = 64 << 10;
+const MOST_WIDE_STEPS: usize = 4;
 
-/// So many connections may have such a buffer at once: 32 MiB at the very most. A few are active at a time, unless
-/// targets answer slowly.
-pub(super) const WIDE_BUFFERS: usize = 256;
+/// All such buffers together have so many steps: 32 MiB at the very most. A few connections are active at a time,
+/// unless targets answer slowly.
+pub(super) const WIDE_STEPS: usize = 256;
 
 /// How to connect to an endpoint.
 pub(super) struct EndpointConnector<'a> {
@@ -162,13 +164,28 @@ impl IdleConnection {
         context: &FetchContext,
     ) -> hyper::Result<ActiveConnection> {
         let Self { stream, permit } = self;
-        let wide = (last_bytes > BUFFER).then(|| context.wide_buffers.clone().try_acquire_owned());
-        let wide = wide.and_then(Result::ok);
+        let wide = wide_buffer(last_bytes, context);
         let mut builder = http1::Builder::new();
-        builder.read_buf_exact_size(Some(if wide.is_some() { WIDE_BUFFER } else { BUFFER }));
+        builder.read_buf_exact_size(Some(wide.as_ref().map_or(BUFFER, wide_bytes)));
         let (sender, driver) = builder.handshake(TokioIo::new(stream)).await?;
         Ok(ActiveConnection { sender, driver: Some(Box::new(driver)), permit, _wide: wide })
     }
+}
+
+/// The permit for a wide buffer, for a page that had this many bytes the last time; none if a narrow one is wide enough,
+/// or if there is no permit.
+fn wide_buffer(last_bytes: usize, context: &FetchContext) -> Option<OwnedSemaphorePermit> {
+    if last_bytes <= BUFFER {
+        return None;
+    }
+    let steps = (last_bytes / WIDE_STEP + 1).min(MOST_WIDE_STEPS);
+    let permit_of = |steps| context.wide_buffers.clone().try_acquire_many_owned(steps).ok();
+    permit_of(steps as u32).or_else(|| permit_of(1))
+}
+
+/// The size of the wide buffer that a permit is for.
+fn wide_bytes(permit: &OwnedSemaphorePermit) -> usize {
+    permit.num_permits() * WIDE_STEP
 }
 
 impl fmt::Debug for IdleConnection {
