@@ -141,7 +141,9 @@ impl DeviceInventory {
             let model = entry.info_label(gpu::INFO, "model").cloned();
             let index = row as usize;
             self.models.resize(self.models.len().max(index + 1), None);
-            self.models[index] = model;
+            // GPUs of one model share its text: what compares the models of all GPUs finds one text in the cache.
+            let before = index.checked_sub(1).and_then(|before| self.models[before].clone());
+            self.models[index] = if before == model { before } else { model };
         }
     }
 

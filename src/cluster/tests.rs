@@ -305,7 +305,7 @@ fn page_without_a_known_metric_is_flagged_and_makes_no_node() {
     assert_eq!(cluster.tracked_targets()[0].health, TargetHealth::Live);
     let flag = cluster.tracked_targets()[0].flag.as_ref().unwrap();
     assert!(flag.contains("no known metric; "), "{flag}");
-    let names = ["b", "c", "d", "e", "f"].map(SanitizedText::new).to_vec();
+    let names = ["b", "c", "d", "e", "f"].map(SanitizedText::new).into();
     let rejected = RejectionCounts {
         fields: FieldCounts { known: 0, unknown: 5, names },
         ..RejectionCounts::default()

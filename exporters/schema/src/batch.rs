@@ -1,6 +1,6 @@
 //! A batch: the result of one attempt to scrape one target, as the engine receives it.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -78,8 +78,8 @@ pub struct FieldCounts {
     pub known: u32,
     /// Fields that are not, because gaunt does not use them or because this version does not know their names.
     pub unknown: u32,
-    /// The names of these, sorted, the first 32.
-    pub names: Vec<SanitizedText>,
+    /// The names of these, sorted, the first 32. Pages of one layout share the list.
+    pub names: Arc<[SanitizedText]>,
 }
 
 impl FieldCounts {

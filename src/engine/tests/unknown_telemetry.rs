@@ -60,7 +60,7 @@ fn fields_that_are_not_understood_are_named_and_missed_where_they_are_most() {
         let coverage = coverage_of_pages(1, |node, page| {
             page.dialect = Dialect::Dcgm;
             if node == 2 {
-                let names = ["DCGM_FI_DEV_A", "DCGM_FI_DEV_B"].map(Into::into).to_vec();
+                let names = ["DCGM_FI_DEV_A", "DCGM_FI_DEV_B"].map(Into::into).into();
                 page.rejected.fields = FieldCounts { known, unknown: 2, names };
             }
         });
@@ -81,7 +81,7 @@ fn page_with_a_renamed_field_of_each_default_list_is_missed_and_not_noted() {
     let coverage = coverage_of_pages(1, |node, page| {
         page.dialect = Dialect::Dcgm;
         if node == 2 {
-            let names = vec!["DCGM_FI_DEV_DIE_TEMP_KELVIN".into()];
+            let names = ["DCGM_FI_DEV_DIE_TEMP_KELVIN".into()].into();
             page.rejected.fields = FieldCounts { known: 25, unknown: 1, names };
             page.report.samples.retain(|sample| sample.metric != gpu::TEMPERATURE);
         }
@@ -94,7 +94,7 @@ fn page_with_a_renamed_field_of_each_default_list_is_missed_and_not_noted() {
 fn target_with_a_page_of_an_unknown_format_counts_as_not_read() {
     let coverage = coverage_of_pages(1, |node, page| {
         if node == 3 {
-            let names = vec!["go_goroutines".into(), "jvm_threads".into()];
+            let names = ["go_goroutines".into(), "jvm_threads".into()].into();
             let fields = FieldCounts { known: 0, unknown: 2, names };
             let rejected = RejectionCounts { fields, ..RejectionCounts::default() };
             let (report, dialect) = (gaunt_schema::Report::default(), Dialect::Unknown);

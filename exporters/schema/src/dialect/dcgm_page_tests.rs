@@ -169,7 +169,7 @@ fn dcgm_ratio_without_a_sign_of_its_unit_is_left_out_and_listed() {
         assert_eq!((fields.known, fields.unknown), (1, 1));
         let expected =
             "DCGM_FI_DEV_GPU_UTIL_RATIO (left out, its unit is unknown: 1 is 1 % or 100 %)";
-        assert_eq!(fields.names, [expected]);
+        assert_eq!(*fields.names, [expected]);
     }
     let renamed = decode_clean(&with_total(
         &format!("{CLOCK}DCGM_FI_DEV_GPU_UTIL_RATIO{{gpu=\"0\"}} 1\n"),
@@ -272,7 +272,7 @@ fn dcgm_fields_that_are_not_understood_are_listed() {
         let page = cache.decode_page(&mut state, text.as_bytes(), &PageLimits::default()).unwrap();
         let fields = &page.rejected.fields;
         assert_eq!((fields.known, fields.unknown, fields.is_mostly_unknown()), (1, 2, true));
-        assert_eq!(fields.names, ["DCGM_FI_DEV_FAN_SPEED", "DCGM_FI_DEV_WARP_CORE_KELVIN"]);
+        assert_eq!(*fields.names, ["DCGM_FI_DEV_FAN_SPEED", "DCGM_FI_DEV_WARP_CORE_KELVIN"]);
         assert_eq!(page.rejected.total_count(), 0, "an unknown name is no error");
     }
     assert!(cache.cache_stats().repeated > 0);
@@ -292,7 +292,7 @@ fn page_of_which_nothing_is_understood_has_the_names_of_its_series() {
         assert_eq!(page.dialect, Dialect::Unknown);
         let fields = page.rejected.fields;
         assert_eq!((fields.known, fields.unknown), (0, 2));
-        assert_eq!(fields.names, ["dcgm_gpu_temp", "neuron_core_utilization_avg"]);
+        assert_eq!(*fields.names, ["dcgm_gpu_temp", "neuron_core_utilization_avg"]);
     }
     let page = decode_clean("go_goroutines 9\nnode_load1 0.5\nprocess_open_fds 9\n");
     assert!(page.rejected.fields.is_empty(), "other exporters have names that nobody reads");
