@@ -54,7 +54,7 @@ impl PollWaker {
         let (state, waker) = self.of_task(context.waker());
         let mut inner = Context::from_waker(waker);
         for _ in 0..MOST_TURNS {
-            state.phase.store(POLLING, Ordering::Release);
+            state.phase.swap(POLLING, Ordering::AcqRel);
             if let Poll::Ready(output) = poll(&mut inner) {
                 return Poll::Ready(output);
             }
