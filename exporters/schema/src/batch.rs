@@ -78,7 +78,8 @@ pub struct FieldCounts {
     pub known: u32,
     /// Fields that are not, because gaunt does not use them or because this version does not know their names.
     pub unknown: u32,
-    /// The names of these, sorted, the first 32. Pages of one layout share the list.
+    // Pages of one layout share the list.
+    /// The names of these, sorted, the first 32.
     pub names: Arc<[SanitizedText]>,
 }
 
