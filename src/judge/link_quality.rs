@@ -38,9 +38,9 @@ pub(super) fn detect_bad_links(
             let rate = cluster.current_value(port::RATE, row);
             judge.links.of(row).is_some_and(|link| link.is_below_best(rate))
         };
-        // While its job pauses, a port that is told carries nothing.
+        // While its job pauses, a port that is told carries nothing. That one fell says nothing about its peers.
         let works_like_others = |row| {
-            loads.is_told(node, row)
+            (!fell(row) && loads.is_told(node, row))
                 || loads.works_like_siblings(id, node, row)
                 || loads.works_like_namesakes(id, node, row)
         };
