@@ -78,6 +78,7 @@ impl JudgeState {
             &self.limits,
         );
         self.restarts.observe_groups(cluster, &self.job_groups, &self.gpus);
+        self.stops.observe_groups(cluster, &self.job_groups);
         let (pauses, limits) = (&self.pauses, &self.limits);
         self.job_groups.mark_creeping(|group| pauses.creeps(group, limits));
         self.shares.observe_groups(cluster, &self.job_groups, &self.gpus, &self.limits);

@@ -152,7 +152,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::UnexplainedSlowdown,
-        "A job is much slower than its baseline and takes the same steps, does not pause, its clocks are not capped, and no finding at warning or above names the job or its nodes.",
+        "A job is much slower than its baseline and takes the same steps, does not pause, its clocks are not capped, and no finding at warning or above names the job or its nodes. Also one whose GPUs all stand still three times in a row, for much of the time, as they did not in a far longer time before.",
         &["unexplained_ratio", "unexplained_seconds", "like_pace_share", "slow_clock_ratio"],
     ),
     (

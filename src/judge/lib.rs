@@ -101,6 +101,7 @@ mod rack_down;
 mod ranks_on_node;
 mod rare_events;
 mod recovery_reason;
+mod recurring_stops;
 mod reporting_delay;
 mod residual_histogram;
 mod robust_stats;
@@ -120,6 +121,7 @@ mod standing_waits;
 mod starved_job;
 mod starved_node;
 mod starved_rounds;
+mod stop_history;
 mod stuck_queues;
 mod suppression;
 mod switch_port_averages;
@@ -164,7 +166,7 @@ pub struct Judge {
 }
 
 /// All detectors; those that look for what no other finding explains come last.
-const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 24] = [
+const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 25] = [
     gpu_failed::detect_failed_gpus,
     slow_gpu::detect_slow_gpus,
     pcie_degraded::detect_degraded_pcie,
@@ -189,6 +191,7 @@ const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 24] = [
     certificate_expiring::detect_expiring_certificates,
     filesystem_full::detect_full_filesystems,
     job_imbalance::detect_job_imbalance,
+    recurring_stops::detect_recurring_stops,
 ];
 
 impl Judge {

@@ -241,3 +241,30 @@ fn job_that_idles_is_told_although_one_of_its_nodes_cannot_be_read() {
     job.run_without(700, &[1], idle);
     assert!(job.finding(id).is_none());
 }
+
+#[test]
+fn job_that_stands_still_again_and_again_as_it_never_did_is_told() {
+    let id = "unexplained_slowdown/8812";
+    let stop = Shown { busy: 0.0, ..WORKS };
+    let mut job = Job::at_work();
+    job.run(150, WORKS);
+    for _ in 0..2 {
+        job.run(30, stop).run(30, WORKS);
+        assert!(job.finding(id).is_none(), "two stops may be anything");
+    }
+    job.run(30, stop);
+    let told = job.finding(id).unwrap();
+    assert_eq!(told.severity, Severity::Warning);
+    assert!(told.summary.contains("stand still again and again"), "{told:?}");
+    job.fixture.restart_judge(20);
+    job.run(30, WORKS).run(30, stop).run(100, WORKS);
+    assert!(job.finding(id).is_some(), "a restart of the aggregator is no end of it");
+    job.run(600, WORKS);
+    assert!(job.finding(id).is_none());
+    // One that did so from its beginning is meant to.
+    let mut job = Job::at_work();
+    for _ in 0..8 {
+        job.run(20, stop).run(60, WORKS);
+        assert!(job.finding(id).is_none());
+    }
+}
