@@ -25,6 +25,9 @@ const MOST_GPUS: f64 = 0.75;
 /// The share of them on which processes must have ended or begun anew: samples of the others may be too rare to show it.
 const NEW_GPUS: f64 = 0.6;
 
+/// The sample intervals within which the processes of one job are seen to end on its GPUs.
+const END_INTERVALS: f64 = 2.0;
+
 /// How many times as long as each run since its first end a job without a name worked before.
 const LONGER_TIMES: f64 = 2.0;
 
@@ -68,16 +71,21 @@ struct ProcessHistory {
     is_named: bool,
     /// GPUs of the job, at most [`MOST_WATCHED`]: without processes it may have none.
     watched: Vec<WatchedGpu>,
+    /// Seconds within which samples of all of them show that they ended.
+    end_seconds: f64,
     /// When the job was last seen.
     seen: UnixMs,
 }
 
-/// A GPU that is or was part of a job: eight bytes.
+/// A GPU that is or was part of a job.
 #[derive(Clone, Copy, Debug)]
 struct WatchedGpu {
     row: u32,
     /// When it last was.
     seen: CompactTimestamp,
+    /// When processes last ended on it.
+    ended: CompactTimestamp,
+    is_held: bool,
 }
 
 /// How often a job restarted lately.
@@ -103,8 +111,9 @@ struct ProcessState {
     /// Whether they have ended or begun anew, and not worked since: samples of its nodes may never show all GPUs free at
     /// one time.
     is_new: bool,
-    /// Whether they are past their start.
+    /// Whether most are past their start, and the share of GPUs on which they are.
     works: bool,
+    working_share: f64,
     /// Whether they work on with less memory than before: they had not ended.
     needs_less: bool,
 }
@@ -130,6 +139,7 @@ impl JobRestarts {
             of_job.seen = now;
             of_job.is_named = group.job.is_some();
             of_job.watch_gpus(groups, at, now);
+            of_job.observe_ends(gpus, now);
             let state = ProcessState::of(&of_job.watched, gpus, now);
             of_job.observe_state(now, passed, state);
         }
@@ -139,6 +149,7 @@ impl JobRestarts {
                 if of_job.watched.iter().any(|gpu| cluster.job_of_gpu(gpu.row).is_some()) {
                     return false;
                 }
+                of_job.observe_ends(gpus, now);
                 let state = ProcessState::of(&of_job.watched, gpus, now);
                 of_job.observe_state(now, passed, state);
                 if let Some(last) = of_job.ends.last_mut().filter(|_| !of_job.is_held) {
@@ -185,6 +196,7 @@ impl ProcessState {
             is_held,
             is_new: (empty + starting) as f64 >= watched.len() as f64 * NEW_GPUS,
             works: is_most(working),
+            working_share: working as f64 / watched.len().max(1) as f64,
             needs_less: is_most(less),
         }
     }
@@ -195,6 +207,7 @@ impl ProcessHistory {
     fn watch_gpus(&mut self, groups: &JobGroups, own: usize, now: UnixMs) {
         let group = &groups.all_groups()[own];
         let longest = WATCHED_SECONDS.max(group.interval.seconds() * WATCHED_INTERVALS);
+        self.end_seconds = group.interval.seconds() * END_INTERVALS;
         let stamp = CompactTimestamp::of(now);
         self.watched.retain_mut(|gpu| match groups.group_index(gpu.row) {
             Some(at) if at == own => {
@@ -208,8 +221,39 @@ impl ProcessHistory {
             let known: BTreeSet<u32> = self.watched.iter().map(|gpu| gpu.row).collect();
             let new = group.gpus.iter().filter(|row| !known.contains(*row));
             let new = new.take(MOST_WATCHED - known.len());
-            self.watched.extend(new.map(|row| WatchedGpu { row: *row, seen: stamp }));
+            self.watched.extend(new.map(|row| WatchedGpu {
+                row: *row,
+                seen: stamp,
+                ended: CompactTimestamp::default(),
+                is_held: false,
+            }));
         }
+    }
+
+    /// Records on which GPUs processes have ended in this sample.
+    fn observe_ends(&mut self, gpus: &[GpuTracker], now: UnixMs) {
+        for gpu in &mut self.watched {
+            let Some(tracker) = gpus.get(gpu.row as usize) else { continue };
+            let is_held = !tracker.start.is_empty();
+            if gpu.is_held && !is_held {
+                gpu.ended = CompactTimestamp::of(now);
+            }
+            gpu.is_held = is_held;
+        }
+    }
+
+    /// Whether processes have ended on most GPUs since the last end of the job, within a few samples of each: the others
+    /// may be sampled while they work, each time.
+    fn has_ended_in_turn(&self, now: UnixMs) -> bool {
+        let since_last =
+            self.ends.last().map_or(f64::INFINITY, |last| seconds_between(last.at, now));
+        let stamp = CompactTimestamp::of(now);
+        let lately = |gpu: &&WatchedGpu| {
+            let seconds = stamp.seconds_since(gpu.ended);
+            gpu.ended.is_set() && seconds <= self.end_seconds && seconds < since_last
+        };
+        let count = self.watched.iter().filter(lately).count();
+        count > 0 && count as f64 >= self.watched.len() as f64 * NEW_GPUS
     }
 
     fn observe_state(&mut self, now: UnixMs, passed: f64, state: ProcessState) {
@@ -217,7 +261,7 @@ impl ProcessHistory {
             self.ends.pop();
         }
         if let Some(last) = self.ends.last_mut().filter(|last| !last.has_worked_since) {
-            last.lost += passed;
+            last.lost += passed * (1.0 - state.working_share);
             last.has_worked_since = state.works;
         }
         if state.works {
@@ -225,7 +269,7 @@ impl ProcessHistory {
         }
         let has_worked = self.ends.last().map_or(self.worked > 0.0, |last| last.has_worked_since);
         let has_ended = state.is_held == Some(false) || state.is_new && has_worked;
-        if has_ended && self.is_held {
+        if has_ended && self.is_held || self.has_ended_in_turn(now) {
             self.add_end(now);
         } else if state.is_held == Some(true) {
             self.is_held = true;
@@ -288,8 +332,13 @@ mod tests {
     fn observe(history: &mut ProcessHistory, now: &mut i64, seconds: i64, held: bool, works: bool) {
         for _ in 0..seconds {
             *now += 1;
-            let state =
-                ProcessState { is_held: Some(held), is_new: !held, works, needs_less: false };
+            let state = ProcessState {
+                is_held: Some(held),
+                is_new: !held,
+                works,
+                working_share: f64::from(works),
+                needs_less: false,
+            };
             history.observe_state(UnixMs(*now * 1_000), 1.0, state);
         }
     }
@@ -316,6 +365,34 @@ mod tests {
         assert_eq!(history.count_restarts(UnixMs(now * 1_000)), None, "it works for longer");
     }
 
+    /// Five GPUs of a job, the first two of which are always sampled while it works: processes ended on the others at these
+    /// seconds.
+    fn ended_at(ended: &[Option<i64>]) -> Vec<WatchedGpu> {
+        let watched = ended.iter().zip(0..).map(|(ended, row)| WatchedGpu {
+            row,
+            seen: CompactTimestamp::default(),
+            ended: ended
+                .map_or(CompactTimestamp::default(), |at| CompactTimestamp::of(UnixMs(at * 1_000))),
+            is_held: true,
+        });
+        watched.collect()
+    }
+
+    #[test]
+    fn job_ends_on_one_gpu_after_the_other() {
+        let at = |second: i64| UnixMs(second * 1_000);
+        let mut history = ProcessHistory { end_seconds: 60.0, ..ProcessHistory::default() };
+        history.watched = ended_at(&[None, None, Some(1_000), Some(1_020), None]);
+        assert!(!history.has_ended_in_turn(at(1_040)), "the fifth works on");
+        history.watched = ended_at(&[None, None, Some(1_000), Some(1_020), Some(1_040)]);
+        assert!(history.has_ended_in_turn(at(1_040)));
+        assert!(!history.has_ended_in_turn(at(1_070)), "they belong to different runs");
+        history.add_end(at(1_040));
+        assert!(!history.has_ended_in_turn(at(1_041)), "it is known");
+        history.watched = ended_at(&[None, None, Some(1_090), Some(1_100), Some(1_130)]);
+        assert!(history.has_ended_in_turn(at(1_130)));
+    }
+
     #[test]
     fn job_has_ended_although_its_nodes_are_never_seen_free_at_one_time() {
         let mut history = ProcessHistory { is_named: true, ..ProcessHistory::default() };
@@ -323,7 +400,9 @@ mod tests {
         let mut observe = |seconds: i64, is_held: Option<bool>, is_new: bool, works: bool| {
             for _ in 0..seconds {
                 now += 1;
-                let state = ProcessState { is_held, is_new, works, needs_less: false };
+                let working_share = f64::from(works);
+                let state =
+                    ProcessState { is_held, is_new, works, working_share, needs_less: false };
                 history.observe_state(UnixMs(now * 1_000), 1.0, state);
             }
             history.ends.len()
