@@ -13,8 +13,8 @@ pub(super) struct GpuStart {
     pub(super) has_worked: bool,
     /// The memory that was used when something last worked on it, in units of [`MEMORY_UNIT`]; 0 if that is not known.
     at_work: u16,
-    /// When something began to, unless it has worked since.
-    began: CompactTimestamp,
+    /// While nothing uses it, since when; else when something began to, unless it has worked since.
+    since: CompactTimestamp,
 }
 
 /// How much of its memory is used.
@@ -60,11 +60,11 @@ impl GpuStart {
         self.has_worked |= works;
         let Some(used) = used else { return };
         // What worked lately on a GPU that was free in between were other processes.
-        let works = works && (works_now || !self.is_empty() && !self.began.is_set());
-        if works || !used.is_held {
-            self.began = CompactTimestamp::default();
-        } else if self.is_empty() {
-            self.began = CompactTimestamp::of(at);
+        let works = works && (works_now || !self.is_empty() && !self.since.is_set());
+        if works {
+            self.since = CompactTimestamp::default();
+        } else if used.is_held == self.is_empty() {
+            self.since = CompactTimestamp::of(at);
         }
         let units = used.bytes / MEMORY_UNIT;
         let is_part = units < f64::from(self.at_work) * PART_OF_WORK;
@@ -111,7 +111,16 @@ impl GpuStart {
 
     /// Returns the seconds since a process began that has not worked yet.
     fn unused_seconds(self, now: UnixMs) -> Option<f64> {
-        self.began.is_set().then(|| CompactTimestamp::of(now).seconds_since(self.began))
+        self.since_seconds(now).filter(|_| !self.is_empty())
+    }
+
+    /// Returns the seconds since nothing uses it.
+    pub(super) fn free_seconds(self, now: UnixMs) -> Option<f64> {
+        self.since_seconds(now).filter(|_| self.is_empty())
+    }
+
+    fn since_seconds(self, now: UnixMs) -> Option<f64> {
+        self.since.is_set().then(|| CompactTimestamp::of(now).seconds_since(self.since))
     }
 }
 

@@ -77,15 +77,12 @@ struct ProcessHistory {
     seen: UnixMs,
 }
 
-/// A GPU that is or was part of a job.
+/// A GPU that is or was part of a job: eight bytes.
 #[derive(Clone, Copy, Debug)]
 struct WatchedGpu {
     row: u32,
     /// When it last was.
     seen: CompactTimestamp,
-    /// When processes last ended on it.
-    ended: CompactTimestamp,
-    is_held: bool,
 }
 
 /// How often a job restarted lately.
@@ -111,9 +108,10 @@ struct ProcessState {
     /// Whether they have ended or begun anew, and not worked since: samples of its nodes may never show all GPUs free at
     /// one time.
     is_new: bool,
-    /// Whether most are past their start, and the share of GPUs on which they are.
-    works: bool,
+    /// The share of GPUs on which they are past their start.
     working_share: f64,
+    /// Whether most GPUs were freed within a few samples of each: the others may be sampled while they work, each time.
+    is_freed: bool,
     /// Whether they work on with less memory than before: they had not ended.
     needs_less: bool,
 }
@@ -139,8 +137,7 @@ impl JobRestarts {
             of_job.seen = now;
             of_job.is_named = group.job.is_some();
             of_job.watch_gpus(groups, at, now);
-            of_job.observe_ends(gpus, now);
-            let state = ProcessState::of(&of_job.watched, gpus, now);
+            let state = of_job.process_state(gpus, now);
             of_job.observe_state(now, passed, state);
         }
         // A job whose name is read from its processes has none without them; the group of an unnamed one changes.
@@ -149,8 +146,7 @@ impl JobRestarts {
                 if of_job.watched.iter().any(|gpu| cluster.job_of_gpu(gpu.row).is_some()) {
                     return false;
                 }
-                of_job.observe_ends(gpus, now);
-                let state = ProcessState::of(&of_job.watched, gpus, now);
+                let state = of_job.process_state(gpus, now);
                 of_job.observe_state(now, passed, state);
                 if let Some(last) = of_job.ends.last_mut().filter(|_| !of_job.is_held) {
                     last.unnamed += passed;
@@ -176,17 +172,25 @@ impl JobRestarts {
 }
 
 impl ProcessState {
-    /// Returns what these GPUs show; what a page does not say now is as it was before.
-    fn of(watched: &[WatchedGpu], gpus: &[GpuTracker], now: UnixMs) -> Self {
-        let (mut empty, mut starting, mut working, mut less) = (0, 0, 0, 0);
+    /// Whether most processes are past their start.
+    fn works(&self) -> bool {
+        self.working_share >= MOST_GPUS
+    }
+
+    /// Returns what these GPUs show, and which were freed for fewer than `lately` seconds; what a page does not say now is as
+    /// it was before.
+    fn of(watched: &[WatchedGpu], gpus: &[GpuTracker], now: UnixMs, lately: f64) -> Self {
+        let (mut empty, mut starting, mut working, mut less, mut freed) = (0, 0, 0, 0, 0);
         for start in watched.iter().filter_map(|gpu| Some(gpus.get(gpu.row as usize)?.start)) {
             empty += usize::from(start.has_ended());
             let starts = !start.has_ended() && start.is_starting(now);
             starting += usize::from(starts);
             working += usize::from(!start.has_ended() && !starts);
             less += usize::from(start.needs_less());
+            freed += usize::from(start.free_seconds(now).is_some_and(|seconds| seconds < lately));
         }
         let is_most = |count: usize| count as f64 >= watched.len() as f64 * MOST_GPUS;
+        let is_enough = |count: usize| count as f64 >= watched.len() as f64 * NEW_GPUS;
         let is_held = match (is_most(empty), is_most(watched.len() - empty)) {
             (true, _) => Some(false),
             (_, true) => Some(true),
@@ -194,8 +198,8 @@ impl ProcessState {
         };
         Self {
             is_held,
-            is_new: (empty + starting) as f64 >= watched.len() as f64 * NEW_GPUS,
-            works: is_most(working),
+            is_new: is_enough(empty + starting),
+            is_freed: freed > 0 && is_enough(freed),
             working_share: working as f64 / watched.len().max(1) as f64,
             needs_less: is_most(less),
         }
@@ -221,39 +225,14 @@ impl ProcessHistory {
             let known: BTreeSet<u32> = self.watched.iter().map(|gpu| gpu.row).collect();
             let new = group.gpus.iter().filter(|row| !known.contains(*row));
             let new = new.take(MOST_WATCHED - known.len());
-            self.watched.extend(new.map(|row| WatchedGpu {
-                row: *row,
-                seen: stamp,
-                ended: CompactTimestamp::default(),
-                is_held: false,
-            }));
+            self.watched.extend(new.map(|row| WatchedGpu { row: *row, seen: stamp }));
         }
     }
 
-    /// Records on which GPUs processes have ended in this sample.
-    fn observe_ends(&mut self, gpus: &[GpuTracker], now: UnixMs) {
-        for gpu in &mut self.watched {
-            let Some(tracker) = gpus.get(gpu.row as usize) else { continue };
-            let is_held = !tracker.start.is_empty();
-            if gpu.is_held && !is_held {
-                gpu.ended = CompactTimestamp::of(now);
-            }
-            gpu.is_held = is_held;
-        }
-    }
-
-    /// Whether processes have ended on most GPUs since the last end of the job, within a few samples of each: the others
-    /// may be sampled while they work, each time.
-    fn has_ended_in_turn(&self, now: UnixMs) -> bool {
-        let since_last =
-            self.ends.last().map_or(f64::INFINITY, |last| seconds_between(last.at, now));
-        let stamp = CompactTimestamp::of(now);
-        let lately = |gpu: &&WatchedGpu| {
-            let seconds = stamp.seconds_since(gpu.ended);
-            gpu.ended.is_set() && seconds <= self.end_seconds && seconds < since_last
-        };
-        let count = self.watched.iter().filter(lately).count();
-        count > 0 && count as f64 >= self.watched.len() as f64 * NEW_GPUS
+    /// Returns what its GPUs show now.
+    fn process_state(&self, gpus: &[GpuTracker], now: UnixMs) -> ProcessState {
+        let last_end = self.ends.last().map_or(f64::INFINITY, |last| seconds_between(last.at, now));
+        ProcessState::of(&self.watched, gpus, now, self.end_seconds.min(last_end))
     }
 
     fn observe_state(&mut self, now: UnixMs, passed: f64, state: ProcessState) {
@@ -262,14 +241,15 @@ impl ProcessHistory {
         }
         if let Some(last) = self.ends.last_mut().filter(|last| !last.has_worked_since) {
             last.lost += passed * (1.0 - state.working_share);
-            last.has_worked_since = state.works;
+            last.has_worked_since = state.works();
         }
-        if state.works {
+        if state.works() {
             self.worked += passed;
         }
         let has_worked = self.ends.last().map_or(self.worked > 0.0, |last| last.has_worked_since);
         let has_ended = state.is_held == Some(false) || state.is_new && has_worked;
-        if has_ended && self.is_held || self.has_ended_in_turn(now) {
+        let runs = self.is_held || !self.ends.is_empty();
+        if has_ended && self.is_held || state.is_freed && runs {
             self.add_end(now);
         } else if state.is_held == Some(true) {
             self.is_held = true;
@@ -335,8 +315,8 @@ mod tests {
             let state = ProcessState {
                 is_held: Some(held),
                 is_new: !held,
-                works,
                 working_share: f64::from(works),
+                is_freed: false,
                 needs_less: false,
             };
             history.observe_state(UnixMs(*now * 1_000), 1.0, state);
@@ -365,32 +345,31 @@ mod tests {
         assert_eq!(history.count_restarts(UnixMs(now * 1_000)), None, "it works for longer");
     }
 
-    /// Five GPUs of a job, the first two of which are always sampled while it works: processes ended on the others at these
-    /// seconds.
-    fn ended_at(ended: &[Option<i64>]) -> Vec<WatchedGpu> {
-        let watched = ended.iter().zip(0..).map(|(ended, row)| WatchedGpu {
-            row,
-            seen: CompactTimestamp::default(),
-            ended: ended
-                .map_or(CompactTimestamp::default(), |at| CompactTimestamp::of(UnixMs(at * 1_000))),
-            is_held: true,
-        });
-        watched.collect()
-    }
-
     #[test]
     fn job_ends_on_one_gpu_after_the_other() {
+        let mut history = ProcessHistory { is_named: true, ..ProcessHistory::default() };
+        let state = |is_freed| ProcessState {
+            is_held: None,
+            is_new: true,
+            working_share: 0.4,
+            is_freed,
+            needs_less: false,
+        };
         let at = |second: i64| UnixMs(second * 1_000);
-        let mut history = ProcessHistory { end_seconds: 60.0, ..ProcessHistory::default() };
-        history.watched = ended_at(&[None, None, Some(1_000), Some(1_020), None]);
-        assert!(!history.has_ended_in_turn(at(1_040)), "the fifth works on");
-        history.watched = ended_at(&[None, None, Some(1_000), Some(1_020), Some(1_040)]);
-        assert!(history.has_ended_in_turn(at(1_040)));
-        assert!(!history.has_ended_in_turn(at(1_070)), "they belong to different runs");
-        history.add_end(at(1_040));
-        assert!(!history.has_ended_in_turn(at(1_041)), "it is known");
-        history.watched = ended_at(&[None, None, Some(1_090), Some(1_100), Some(1_130)]);
-        assert!(history.has_ended_in_turn(at(1_130)));
+        history.observe_state(at(10), 1.0, state(true));
+        assert!(history.ends.is_empty(), "nothing is known to have run");
+        let mut now = 1_000_000;
+        observe(&mut history, &mut now, 600, true, true);
+        observe(&mut history, &mut now, 20, false, false);
+        for _ in 0..60 {
+            now += 1;
+            history.observe_state(at(now), 1.0, state(false));
+        }
+        assert_eq!(history.ends.len(), 1);
+        history.observe_state(at(now), 1.0, state(true));
+        assert_eq!(history.ends.len(), 2);
+        let lost = history.ends[0].lost;
+        assert!((lost - 20.0 - 0.6 * 60.0).abs() < 3.0, "{lost}: two of five GPUs worked");
     }
 
     #[test]
@@ -401,8 +380,8 @@ mod tests {
             for _ in 0..seconds {
                 now += 1;
                 let working_share = f64::from(works);
-                let state =
-                    ProcessState { is_held, is_new, works, working_share, needs_less: false };
+                let (is_freed, needs_less) = (false, false);
+                let state = ProcessState { is_held, is_new, working_share, is_freed, needs_less };
                 history.observe_state(UnixMs(now * 1_000), 1.0, state);
             }
             history.ends.len()

@@ -18,7 +18,10 @@ const STOPS_IN_A_ROW: usize = 3;
 pub(super) const LONGEST_CYCLE_S: f64 = 300.0;
 
 /// How many times as long as the longest cycle a job worked before: what it does again and again began with it.
-const WORKED_TIMES: f64 = 3.0;
+const WORKED_TIMES: f32 = 3.0;
+
+/// Seconds of the time before that are remembered: hours.
+const REMEMBERED_S: f32 = 14_400.0;
 
 /// The share of its work that a job must lose to its stops: evaluations and checkpoints cost less.
 const LEAST_LOST: f64 = 0.3;
@@ -34,9 +37,9 @@ pub(super) struct StopHistories {
 /// Seconds of a job, how many of them its work lost, and in how many it stood still.
 #[derive(Clone, Copy, Debug, Default)]
 struct ObservedTime {
-    seconds: f64,
-    lost: f64,
-    stood: f64,
+    seconds: f32,
+    lost: f32,
+    stood: f32,
 }
 
 /// From the begin of one stop to that of the next, or to now.
@@ -72,8 +75,21 @@ impl ObservedTime {
         self.stood += other.stood;
     }
 
+    /// Halves what is remembered, once that is much.
+    fn forget_half(&mut self) {
+        if self.seconds > REMEMBERED_S {
+            for part in [&mut self.seconds, &mut self.lost, &mut self.stood] {
+                *part *= 0.5;
+            }
+        }
+    }
+
     fn lost_share(self) -> f64 {
-        self.lost / self.seconds.max(1.0)
+        f64::from(self.lost / self.seconds.max(1.0))
+    }
+
+    fn stood_share(self) -> f64 {
+        f64::from(self.stood / self.seconds.max(1.0))
     }
 }
 
@@ -122,16 +138,18 @@ impl StopHistory {
                 }
             }
         }
-        let lost = passed * (1.0 - pace).clamp(0.0, 1.0);
-        let stood = if self.stands { passed } else { 0.0 };
+        let seconds = passed as f32;
+        let lost = seconds * (1.0 - pace).clamp(0.0, 1.0) as f32;
+        let stood = if self.stands { seconds } else { 0.0 };
         let time = self.cycles.last_mut().map_or(&mut self.before, |cycle| &mut cycle.time);
-        time.add(ObservedTime { seconds: passed, lost, stood });
+        time.add(ObservedTime { seconds, lost, stood });
         // It goes on, or stands still for good.
-        if time.seconds > LONGEST_CYCLE_S {
+        if f64::from(time.seconds) > LONGEST_CYCLE_S {
             for cycle in std::mem::take(&mut self.cycles) {
                 self.before.add(cycle.time);
             }
         }
+        self.before.forget_half();
     }
 
     fn recurring_stops(&self) -> Option<RecurringStops> {
@@ -144,9 +162,12 @@ impl StopHistory {
         since.add(second.time);
         since.add(last.time);
         let lost_share = since.lost_share() - self.before.lost_share();
-        let stood_share = since.stood / since.seconds.max(1.0);
         let costs_much = lost_share >= LEAST_LOST;
-        costs_much.then_some(RecurringStops { since: first.began, stood_share, lost_share })
+        costs_much.then_some(RecurringStops {
+            since: first.began,
+            stood_share: since.stood_share(),
+            lost_share,
+        })
     }
 }
 
