@@ -313,6 +313,11 @@ impl JobEvidence {
         self.slowdown(group).usual_spread() <= STEADY_SPREAD
     }
 
+    /// Whether its pace hardly varies: nothing that comes from outside decides it.
+    pub(super) fn hardly_varies(&self, group: &JobGroup) -> bool {
+        self.slowdown(group).usual_spread() <= STEADIEST_SPREAD
+    }
+
     /// Returns which pace is known better, and whether its slowdown is more than that varies by chance, as far as known.
     pub(super) fn settle_pace(&self, group: &JobGroup, may_pause: bool) -> SettledPace {
         SettledPace {
@@ -473,6 +478,8 @@ const LONG_ROUNDS: u8 = 4;
 
 /// The usual spread up to which the pace of a job is steady.
 const STEADY_SPREAD: f32 = 0.05;
+/// The same of a pace that hardly varies.
+const STEADIEST_SPREAD: f32 = 0.02;
 
 /// The first rounds of a job: it starts, and its baselines with it. Nothing is learned of them.
 const SETTLING_ROUNDS: u32 = 3;

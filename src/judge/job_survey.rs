@@ -277,13 +277,22 @@ impl SlowdownProfile {
     /// is unknown, its GPUs are as busy. An evaluation or another workload moves almost nothing. A lower clock of the
     /// whole job, such as a power cap, must explain less than half of the slowdown.
     pub(super) fn takes_same_steps(&self, limits: &Thresholds, pace: f64) -> bool {
-        let is_low = self.clock.is_some_and(|share| share < limits.slow_clock_ratio);
-        let is_capped = is_low || self.by_clock * 2.0 > 1.0 - pace;
-        !is_capped
+        !self.is_capped(limits, pace)
             && self.traffic.map_or_else(
                 || self.is_as_busy(limits),
                 |share| share >= pace * limits.like_pace_share,
             )
+    }
+
+    /// Whether a job on one node takes the same steps as far as its GPUs show it: they do the same while they are busy, and
+    /// wait for longer between.
+    pub(super) fn waits_for_longer(&self, limits: &Thresholds, pace: f64) -> bool {
+        !self.is_capped(limits, pace) && self.works_as_before()
+    }
+
+    fn is_capped(&self, limits: &Thresholds, pace: f64) -> bool {
+        let is_low = self.clock.is_some_and(|share| share < limits.slow_clock_ratio);
+        is_low || self.by_clock * 2.0 > 1.0 - pace
     }
 
     /// Whether its GPUs do the same as before while they are busy: they wait for longer between.

@@ -21,6 +21,9 @@ const MOST_LISTED: usize = 5;
 /// A slowdown of which both the job's members and its work are estimates must last so long in seconds to be a warning.
 const ESTIMATED_SECONDS: f64 = 300.0;
 
+/// A job on one node that was busy for so much of the time, and always as much, trains: it never has less to do.
+const BUSY_RATIO: f64 = 0.8;
+
 /// While something is suspected that would explain it, a slowdown must last so many times as long.
 const SUSPECTED_TIMES: f64 = 2.0;
 
@@ -84,12 +87,20 @@ fn unexplained_finding(
     let present = evidence.present_slowdown(group, limits).filter(|_| is_likely);
     let present = present.unwrap_or_default();
     let slowed = uneven.slowed.max(present);
+    let usual = |row: &u32| judge.gpus.get(*row as usize)?.averages.usual_utilization();
+    let busy = median(group.gpus.iter().filter_map(usual));
+    let takes_same_steps = profile.takes_same_steps(limits, uneven.median_pace);
+    let waits_for_longer = !takes_same_steps
+        && group.nodes.len() == 1
+        && busy.is_some_and(|busy| busy >= BUSY_RATIO)
+        && evidence.hardly_varies(group)
+        && profile.waits_for_longer(limits, uneven.median_pace);
     if slowed < least
         || !((is_likely || open.is_some()) && evidence.knows_its_pace())
         // The ranks of several nodes work for each other.
         || (group.nodes.len() < 2 && !evidence.is_steady(group))
         || judge.pauses.distort_averages(group, cluster.now(), limits)
-        || !profile.takes_same_steps(limits, uneven.median_pace)
+        || !(takes_same_steps || waits_for_longer)
     {
         return None;
     }
@@ -107,13 +118,13 @@ fn unexplained_finding(
     // A warning that never pages: its cause may be harmless. Informational at first where both the members of the job
     // and its work are estimates: chance and nodes of other jobs then look like a slowdown, for a while. Also where its
     // GPUs idle most of the time: such a job waits for requests or input, whose number varies.
-    let usual = |row: &u32| judge.gpus.get(*row as usize)?.averages.usual_utilization();
-    let busy = median(group.gpus.iter().filter_map(usual));
     let is_busy = busy.is_none_or(|busy| busy >= limits.utilization_launch_ratio);
     let is_estimated = group.job.is_none() && uneven.instants;
     let warning_delay = if is_estimated { ESTIMATED_SECONDS } else { 0.0 };
-    // The more speed is lost, the sooner it is told: after the loss of as much work.
-    let hold = limits.unexplained_seconds * (limits.unexplained_ratio / slowed).min(1.0);
+    // The more speed is lost, the sooner it is told: after the loss of as much work. What its host does to a job on one node
+    // may show a little later.
+    let urgency = if waits_for_longer { 1.0 } else { (limits.unexplained_ratio / slowed).min(1.0) };
+    let hold = limits.unexplained_seconds * urgency;
     let hold = hold.max(group.interval.two_sample_seconds_of_all(limits));
     let lost = slowed * group.gpus.len() as f64;
     let gpus = group.gpus.len();

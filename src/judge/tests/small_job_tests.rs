@@ -186,3 +186,27 @@ fn hot_gpu_that_has_its_job_alone_is_told_whatever_its_load_is() {
     assert_eq!(run(90.0), [("throttled/gpu001/0".to_owned(), Severity::Warning)]);
     assert_eq!(run(60.0), []);
 }
+
+#[test]
+fn job_on_one_node_that_waits_for_longer_between_the_same_work_is_told_unless_its_load_varies() {
+    let id = ("unexplained_slowdown/8812".to_owned(), Severity::Warning);
+    let works_for = |share: f64| Shown {
+        utilization: 0.95 * share,
+        sm: 0.7 * share,
+        tensor: 0.3 * share,
+        watts: 100.0 + 500.0 * share,
+        ..WORKS
+    };
+    let run = |usual: fn(i64) -> f64| {
+        let mut fixture = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
+        fixture.run(600, |second, _| {
+            let share = if second < 480 { usual(second) } else { 0.5 };
+            job_page(0, |_| works_for(share), 0.0)
+        });
+        open(&fixture)
+    };
+    assert_eq!(run(|_| 1.0), [id]);
+    // A service whose requests come in waves, and one that always has time left.
+    assert_eq!(run(|second| 0.85 + 0.15 * (second as f64 / 40.0).sin()), []);
+    assert_eq!(run(|_| 0.7), []);
+}
