@@ -78,7 +78,6 @@ impl JudgeState {
             &self.limits,
         );
         self.restarts.observe_groups(cluster, &self.job_groups, &self.gpus);
-        self.stops.observe_groups(cluster, &self.job_groups);
         let (pauses, limits) = (&self.pauses, &self.limits);
         self.job_groups.mark_creeping(|group| pauses.creeps(group, limits));
         self.shares.observe_groups(cluster, &self.job_groups, &self.gpus, &self.limits);
@@ -92,11 +91,20 @@ impl JudgeState {
             &mut self.gpus,
             &self.limits,
         );
+        self.observe_stops(cluster);
         self.late_ranks.observe_groups(cluster, &self.job_groups, &self.limits);
         self.settle_paces(cluster);
         let congested = unnamed_leaf_ports(self, cluster);
         self.inferred_leaves.observe_congestion(congested, cluster.now(), &self.limits);
         clock_decline::observe_clocks(self, cluster);
+    }
+
+    /// Updates which jobs stand still, and since when each is watched.
+    fn observe_stops(&mut self, cluster: &Cluster) {
+        let (gangs, first_step) = (&self.gangs, self.first_step.unwrap_or(cluster.now()));
+        self.stops.observe_groups(cluster, &self.job_groups, |group| {
+            gangs.of(group).first_seen().max(first_step)
+        });
     }
 
     /// Settles how slow each job is, from what the evidence says about its pace.

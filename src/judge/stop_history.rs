@@ -23,10 +23,10 @@ const WORKED_TIMES: f32 = 3.0;
 /// Seconds of the time before that are remembered: hours.
 const REMEMBERED_S: f32 = 14_400.0;
 
-/// The share of its work that a job must lose to its stops: evaluations and checkpoints cost less.
-const LEAST_LOST: f64 = 0.3;
+/// The share of the time in which a job must stand still beyond what it did before: evaluations and checkpoints take less.
+const LEAST_STOOD: f64 = 0.3;
 
-/// The stops of all jobs, by group key.
+/// The stops of all jobs that have stopped, by group key.
 #[derive(Debug, Default)]
 pub(super) struct StopHistories {
     of: BTreeMap<String, StopHistory>,
@@ -64,7 +64,7 @@ pub(super) struct RecurringStops {
     pub(super) since: UnixMs,
     /// The share of the time since then in which it stood still.
     pub(super) stood_share: f64,
-    /// The share of its work that it lost since then, beyond what it lost before.
+    /// The share of its work that it lost since then.
     pub(super) lost_share: f64,
 }
 
@@ -94,20 +94,34 @@ impl ObservedTime {
 }
 
 impl StopHistories {
-    /// Updates every job of several GPUs.
-    pub(super) fn observe_groups(&mut self, cluster: &Cluster, groups: &JobGroups) {
+    /// Updates every job of several GPUs; `known_since` tells since when a job is watched.
+    pub(super) fn observe_groups(
+        &mut self,
+        cluster: &Cluster,
+        groups: &JobGroups,
+        known_since: impl Fn(&JobGroup) -> UnixMs,
+    ) {
         let now = cluster.now();
         let passed = now.duration_since(self.observed).as_secs_f64().min(LONGEST_CYCLE_S);
         self.observed = now;
-        let jobs = groups.all_groups().iter().filter(|group| group.gpus.len() > 1);
         let mut present = BTreeMap::new();
-        for group in jobs {
-            let key = group.group_key();
-            let mut history = self.of.remove(&key).unwrap_or_default();
-            if let Some(pace) = group.pace {
-                history.observe_pace(now, passed, pace);
+        for group in groups.all_groups().iter().filter(|group| group.gpus.len() > 1) {
+            let stands = group.pace.is_some_and(|pace| pace < STILL_PACE);
+            if self.of.is_empty() && !stands {
+                continue;
             }
-            present.insert(key, history);
+            let key = group.group_key();
+            let begins = || {
+                let seconds = now.duration_since(known_since(group)).as_secs_f32();
+                let before = ObservedTime { seconds, ..ObservedTime::default() };
+                stands.then(|| StopHistory { before, ..StopHistory::default() })
+            };
+            if let Some(mut history) = self.of.remove(&key).or_else(begins) {
+                if let Some(pace) = group.pace {
+                    history.observe_pace(now, passed, pace);
+                }
+                present.insert(key, history);
+            }
         }
         self.of = present;
     }
@@ -161,13 +175,9 @@ impl StopHistory {
         let mut since = first.time;
         since.add(second.time);
         since.add(last.time);
-        let lost_share = since.lost_share() - self.before.lost_share();
-        let costs_much = lost_share >= LEAST_LOST;
-        costs_much.then_some(RecurringStops {
-            since: first.began,
-            stood_share: since.stood_share(),
-            lost_share,
-        })
+        let (stood_share, lost_share) = (since.stood_share(), since.lost_share());
+        let is_new = stood_share - self.before.stood_share() >= LEAST_STOOD;
+        is_new.then_some(RecurringStops { since: first.began, stood_share, lost_share })
     }
 }
 
