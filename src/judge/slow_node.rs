@@ -7,8 +7,8 @@ use super::{
     EvidenceRow, JudgeState, finding_lifecycle::DetectorOutcome, pending_finding::PendingFinding,
 };
 
-/// From so many GPUs of one node on, and more than half of them, slow GPUs share a cause. An open finding about the node
-/// stays with fewer.
+/// From so many GPUs of one node on, and more than half of them, slow GPUs share a cause; or both of a node with two. An open
+/// finding about the node stays with fewer.
 pub(super) const SHARED_GPUS: usize = 3;
 const STILL_SHARED_GPUS: usize = 2;
 
@@ -26,7 +26,7 @@ pub(super) fn add_slow_gpus(
     let is_shared = if is_known {
         found.len() >= STILL_SHARED_GPUS
     } else {
-        found.len() >= SHARED_GPUS && found.len() * 2 > gpus
+        found.len() >= SHARED_GPUS.min(gpus.max(STILL_SHARED_GPUS)) && found.len() * 2 > gpus
     };
     if !is_shared {
         outcome.suspicions.extend(found);
