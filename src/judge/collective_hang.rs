@@ -35,9 +35,10 @@ pub(super) fn detect_hung_jobs(
         let hang = detect_collective_hang(judge, cluster, group);
         // A job that does nothing may hang; once it has done nothing for long it may also be forgotten.
         if hang.as_ref().is_none_or(|hang| hang.finding.severity == Severity::Warning) {
-            let idle = detect_idle_allocation(judge, cluster, group);
-            let idle = idle.or_else(|| detect_lost_workers(judge, cluster, group));
-            outcome.suspicions.extend(idle);
+            let lost = detect_lost_workers(judge, cluster, group);
+            outcome
+                .suspicions
+                .extend(lost.or_else(|| detect_idle_allocation(judge, cluster, group)));
         }
         outcome.suspicions.extend(hang);
     }

@@ -1,20 +1,30 @@
-//! Lost workers: GPUs that a job holds and on which its process has ended, while those beside them work on. A replica or a
-//! rank has crashed, and nothing has started it again.
+//! Lost workers: GPUs that a job holds and on which its process has ended, or does nothing any more, while those beside them
+//! work on. A replica or a rank has crashed or hangs, and nothing has started it again.
 
 use std::collections::BTreeSet;
 
-use gaunt_cluster::Cluster;
-use gaunt_schema::{Finding, FindingKind};
+use gaunt_cluster::{Cluster, NodeId};
+use gaunt_schema::{DeviceClass, Finding, FindingKind, GpuState};
 
 use super::{
     EvidenceRow, JudgeState, gpu_signals,
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_count, format_nodes},
     ranks_on_node::rows_in_group,
+    robust_stats::median,
 };
 
-/// Returns a finding about the GPUs of a job that its processes have left, where others on the same node still hold theirs:
-/// a job that ends, or gives a node back, leaves all of that node.
+/// The share of its usual activity from which a worker goes on as ever: those that wait for another one compute less.
+const GOES_ON: f64 = 0.9;
+
+/// The GPUs of a job without a worker, and the nodes that they are on.
+#[derive(Default)]
+struct LostWorkers {
+    nodes: BTreeSet<NodeId>,
+    count: usize,
+}
+
+/// Returns a finding about the GPUs of a job whose workers are lost.
 pub(super) fn detect_lost_workers(
     judge: &JudgeState,
     cluster: &Cluster,
@@ -22,10 +32,56 @@ pub(super) fn detect_lost_workers(
 ) -> Option<PendingFinding> {
     let job = group.job.as_ref()?;
     let limits = &judge.limits;
+    let two_samples = group.interval.two_sample_seconds(limits);
+    let ended = workers_that_ended(judge, cluster, group);
+    if ended.count > 0 {
+        let (verb, them) = if ended.count == 1 { ("has", "it") } else { ("have", "them") };
+        let summary = format!(
+            "{} of job {job} on {} {verb} no process any more, and the job still holds {them}.",
+            format_count(ended.count, "GPU"),
+            format_nodes(cluster, &ended.nodes),
+        );
+        let next = "Check the log of the worker that ended, and start it again or end the job.";
+        let hold = limits.pause_settle_seconds.max(two_samples);
+        return Some(ended.finding(cluster, group, summary, next).with_hold_seconds(hold));
+    }
+    let still = workers_that_stand_still(judge, cluster, group)?;
+    let verb = if still.count == 1 { "does" } else { "do" };
+    let summary = format!(
+        "{} of job {job} on {} {verb} nothing any more, though its processes hold the memory; its other GPUs work on as before.",
+        format_count(still.count, "GPU"),
+        format_nodes(cluster, &still.nodes),
+    );
+    let next = "Check the log of the worker that does nothing, and whether requests or work still reach it; start it again.";
+    let hold = limits.pause_settle_seconds + two_samples;
+    Some(still.finding(cluster, group, summary, next).with_hold_seconds(hold))
+}
+
+impl LostWorkers {
+    fn finding(
+        self,
+        cluster: &Cluster,
+        group: &JobGroup,
+        summary: String,
+        next: &str,
+    ) -> PendingFinding {
+        let count = self.count as f64;
+        PendingFinding::of(FindingKind::IdleAllocated, group.to_entity(), 1, true)
+            .with_interval(group.interval)
+            .with_cost(count, group.list_victims(cluster, None))
+            .with_summary(summary, next.to_owned())
+            .with_evidence([EvidenceRow::IdleGpus.to_evidence(Some(count), None)])
+    }
+}
+
+/// Returns the GPUs that the processes of a job have left, where others on the same node still hold theirs: a job that ends,
+/// or gives a node back, leaves all of that node.
+fn workers_that_ended(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> LostWorkers {
+    let limits = &judge.limits;
     // A restart of the aggregator forgets who has worked.
     let id = Finding::build_id(FindingKind::IdleAllocated, &group.to_entity());
     let is_told = judge.tracker.open_one(&id).is_some();
-    let (mut nodes, mut count) = (BTreeSet::new(), 0);
+    let mut ended = LostWorkers::default();
     for id in &group.nodes {
         let Some(node) = cluster.node_by_id(*id) else { continue };
         let rows = rows_in_group(judge, cluster, node, group);
@@ -36,29 +92,39 @@ pub(super) fn detect_lost_workers(
         let left = rows.iter().filter(is_left).count();
         let is_held = |row: &u32| gpu_signals::is_held(cluster, *row, limits) == Some(true);
         if left > 0 && rows.iter().any(is_held) {
-            nodes.insert(*id);
-            count += left;
+            ended.nodes.insert(*id);
+            ended.count += left;
         }
     }
-    if count == 0 {
-        return None;
+    ended
+}
+
+/// Returns the GPUs of a job that were busy and do nothing now, while all others of it go on as ever: they are no ranks that
+/// wait for each other.
+fn workers_that_stand_still(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    group: &JobGroup,
+) -> Option<LostWorkers> {
+    let limits = &judge.limits;
+    let (now, gap) = (cluster.now(), cluster.freshness_window());
+    let mut still = LostWorkers::default();
+    let mut others = Vec::new();
+    for row in &group.gpus {
+        let gpu = judge.gpus.get(*row as usize)?;
+        if gpu.start.is_empty() {
+            continue;
+        }
+        if judge.gpu_state(*row) == GpuState::IdleAllocated {
+            let was_busy = gpu.averages.usual_utilization()? >= limits.utilization_launch_ratio;
+            if !was_busy || !gpu.start.has_worked {
+                return None;
+            }
+            still.nodes.insert(cluster.device_at(DeviceClass::Gpu, *row)?.node);
+            still.count += 1;
+        } else {
+            others.push(gpu.averages.activity_ratio(now, gap, limits)?);
+        }
     }
-    let (verb, them) = if count == 1 { ("has", "it") } else { ("have", "them") };
-    Some(
-        PendingFinding::of(FindingKind::IdleAllocated, group.to_entity(), 1, true)
-            .with_hold_seconds(
-                limits.pause_settle_seconds.max(group.interval.two_sample_seconds(limits)),
-            )
-            .with_cost(count as f64, group.list_victims(cluster, None))
-            .with_summary(
-                format!(
-                    "{} of job {job} on {} {verb} no process any more, and the job still holds {them}.",
-                    format_count(count, "GPU"),
-                    format_nodes(cluster, &nodes),
-                ),
-                "Check the log of the worker that ended, and start it again or end the job."
-                    .to_owned(),
-            )
-            .with_evidence([EvidenceRow::IdleGpus.to_evidence(Some(count as f64), None)]),
-    )
+    (still.count > 0 && median(others)? >= GOES_ON).then_some(still)
 }

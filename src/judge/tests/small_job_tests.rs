@@ -210,3 +210,24 @@ fn job_on_one_node_that_waits_for_longer_between_the_same_work_is_told_unless_it
     assert_eq!(run(|second| 0.85 + 0.15 * (second as f64 / 40.0).sin()), []);
     assert_eq!(run(|_| 0.7), []);
 }
+
+#[test]
+fn worker_that_does_nothing_while_the_others_go_on_is_told() {
+    let stops = |others: Shown| {
+        let still = Shown { utilization: 0.0, sm: 0.0, tensor: 0.0, watts: 90.0, ..WORKS };
+        let mut fixture = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
+        fixture.run(400, |second, _| {
+            let of_gpu = |index| match (second < 200, index) {
+                (true, _) => WORKS,
+                (false, 2) => still,
+                (false, _) => others,
+            };
+            job_page(0, of_gpu, 0.0)
+        });
+        open(&fixture)
+    };
+    assert_eq!(stops(WORKS), [("idle_allocated/8812".to_owned(), Severity::Warning)]);
+    // Ranks that wait for it hang.
+    let waits = Shown { utilization: 1.0, sm: 0.05, tensor: 0.0, watts: 300.0, ..WORKS };
+    assert!(stops(waits).iter().all(|(id, _)| !id.starts_with("idle_allocated")));
+}
