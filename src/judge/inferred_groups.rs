@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use gaunt_cluster::{Cluster, Node, NodeId};
-use gaunt_schema::{DeviceClass, SanitizedText, catalogue::gpu};
+use gaunt_schema::{DeviceClass, SanitizedText};
 
 use super::{
     Thresholds, gpu_tracker::GpuTracker, host_averages::HostAverages, robust_stats::median,
@@ -14,17 +14,12 @@ use super::{
 /// are still being learned do not split it.
 const MEMBER_TIMES: f64 = 3.0;
 
-/// How far the used memory of a GPU of a node may differ from that of another one which holds an equal part of the same model.
-const SAME_MEMORY: f64 = 0.03;
-
-/// The baselines of power and traffic of a node and the memory that a GPU uses, by which nodes are alike.
+/// The baselines of power and traffic of a node, by which nodes are alike.
 #[derive(Clone, Copy, Debug)]
 struct NodeLevel {
     power: f64,
     /// As a share of the line rate of the fastest node.
     traffic: f64,
-    /// In bytes; zero if unknown.
-    memory: f64,
 }
 
 impl NodeLevel {
@@ -33,22 +28,14 @@ impl NodeLevel {
         let like = |a: f64, b: f64, share: f64| {
             (a - b).abs() <= times * share * a.max(b).max(limits.noise_floor_ratio)
         };
-        // Ranks that send as much and hold as much may draw unlike power: those that wait for one of them do.
-        let exchanges = self.traffic.min(other.traffic) >= limits.silent_network_ratio;
-        let holds_as_much = self.memory > 0.0
-            && (self.memory - other.memory).abs() <= SAME_MEMORY * self.memory.max(other.memory);
-        (like(self.power, other.power, limits.like_power_ratio) || exchanges && holds_as_much)
+        like(self.power, other.power, limits.like_power_ratio)
             && like(self.traffic, other.traffic, limits.like_traffic_ratio)
     }
 
     /// Returns the median of these levels.
     fn median_of(levels: &[Self]) -> Option<Self> {
-        let median_of = |part: fn(&Self) -> f64| median(levels.iter().map(part));
-        Some(Self {
-            power: median_of(|level| level.power)?,
-            traffic: median_of(|level| level.traffic)?,
-            memory: median_of(|level| level.memory)?,
-        })
+        let power = median(levels.iter().map(|level| level.power))?;
+        Some(Self { power, traffic: median(levels.iter().map(|level| level.traffic))? })
     }
 }
 
@@ -102,20 +89,15 @@ pub(super) fn infer_groups(
         if rows.is_empty() || rows.iter().any(|row| cluster.job_of_gpu(*row).is_some()) {
             continue;
         }
-        let used: Vec<u32> = used_rows(cluster, trackers, limits, node).collect();
-        let members = used.iter().filter_map(|row| trackers.get(*row as usize));
+        let used = used_rows(cluster, trackers, limits, node);
+        let members = used.filter_map(|row| trackers.get(row as usize));
         let Some(power) = median(members.filter_map(|gpu| gpu.averages.usual_power())) else {
             continue;
         };
         let traffic = hosts.get(&id).and_then(|host| host.compare_traffic(cluster)?.baseline);
         let rate = line_rate(node);
         let scale = if rate > 0.0 { rate / fastest } else { 1.0 };
-        let memory = used.iter().filter_map(|row| cluster.current_value(gpu::MEMORY_USED, *row));
-        let level = NodeLevel {
-            power,
-            traffic: traffic.unwrap_or_default() * scale,
-            memory: median(memory).unwrap_or_default(),
-        };
+        let level = NodeLevel { power, traffic: traffic.unwrap_or_default() * scale };
         let model = cluster.gpu_model(rows[0]).cloned().unwrap_or_default();
         let group = was_in.get(&id).copied().unwrap_or_else(|| {
             next += 1;
@@ -153,24 +135,4 @@ fn regroup(groups: impl Iterator<Item = Members>, limits: &Thresholds) -> Vec<Ve
     }
     let nodes = |members: Members| members.into_iter().map(|(id, _)| id).collect();
     merged.into_iter().map(|(_, members)| nodes(members)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nodes_that_send_and_hold_as_much_are_alike_whatever_they_draw() {
-        let limits = Thresholds::default();
-        let rank = NodeLevel { power: 300.0, traffic: 0.045, memory: 59e9 };
-        let is_like = |other: NodeLevel| rank.is_like(other, 1.0, &limits);
-        assert!(is_like(NodeLevel { power: 130.0, memory: 58.2e9, ..rank }));
-        assert!(!is_like(NodeLevel { power: 130.0, memory: 40e9, ..rank }));
-        assert!(!is_like(NodeLevel { power: 130.0, traffic: 0.09, ..rank }), "another job");
-        assert!(!is_like(NodeLevel { power: 130.0, memory: 0.0, ..rank }), "unknown");
-        assert!(is_like(NodeLevel { power: 295.0, memory: 40e9, ..rank }));
-        // Replicas of a service hold as much, and exchange nothing.
-        let replica = NodeLevel { traffic: 0.0, ..rank };
-        assert!(!replica.is_like(NodeLevel { power: 130.0, ..replica }, 1.0, &limits));
-    }
 }
