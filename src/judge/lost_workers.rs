@@ -99,8 +99,8 @@ fn workers_that_ended(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -
     ended
 }
 
-/// Returns the GPUs of a job that were busy and do nothing now, while all others of it go on as ever: they are no ranks that
-/// wait for each other.
+/// Returns the GPUs of a job that were busy and do nothing now, while the others of it go on as ever: they are no ranks that
+/// wait for each other. Those of a service with pauses between its requests do nothing now and then.
 fn workers_that_stand_still(
     judge: &JudgeState,
     cluster: &Cluster,
@@ -108,6 +108,9 @@ fn workers_that_stand_still(
 ) -> Option<LostWorkers> {
     let limits = &judge.limits;
     let (now, gap) = (cluster.now(), cluster.freshness_window());
+    if !judge.gangs.of(group).is_steady(group) {
+        return None;
+    }
     let mut still = LostWorkers::default();
     let mut others = Vec::new();
     for row in &group.gpus {
