@@ -229,10 +229,11 @@ impl ProcessHistory {
         }
     }
 
-    /// Returns what its GPUs show now.
+    /// Returns what its GPUs show now. Memory that is freed shortly after an end belongs to that one.
     fn process_state(&self, gpus: &[GpuTracker], now: UnixMs) -> ProcessState {
         let last_end = self.ends.last().map_or(f64::INFINITY, |last| seconds_between(last.at, now));
-        ProcessState::of(&self.watched, gpus, now, self.end_seconds.min(last_end))
+        let lately = if last_end > self.end_seconds { self.end_seconds } else { 0.0 };
+        ProcessState::of(&self.watched, gpus, now, lately)
     }
 
     fn observe_state(&mut self, now: UnixMs, passed: f64, state: ProcessState) {
