@@ -17,6 +17,7 @@ use super::{
     gpu_state_rules,
     gpu_tracker::GpuTracker,
     host_averages::{HostAverages, NodeUse},
+    job_group::JobGroup,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     rack_down,
     sample_interval::SampleInterval,
@@ -102,9 +103,8 @@ impl JudgeState {
     /// Updates which jobs stand still, and since when each is watched.
     fn observe_stops(&mut self, cluster: &Cluster) {
         let (gangs, first_step) = (&self.gangs, self.first_step.unwrap_or(cluster.now()));
-        self.stops.observe_groups(cluster, &self.job_groups, |group| {
-            gangs.of(group).first_seen().max(first_step)
-        });
+        let known_since = |group: &JobGroup| gangs.of(group).first_seen().max(first_step);
+        self.stops.observe_groups(cluster, &self.job_groups, known_since, &self.limits);
     }
 
     /// Settles how slow each job is, from what the evidence says about its pace.

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use gaunt_cluster::Cluster;
 use gaunt_schema::UnixMs;
 
-use super::job_group::{JobGroup, JobGroups};
+use super::{
+    Thresholds,
+    job_group::{JobGroup, JobGroups},
+};
 
-/// A job below this share of its usual pace stands still, until it exceeds the other one.
-const STILL_PACE: f64 = 0.1;
+/// A job that stands still does so until it exceeds this share of its usual pace.
 const MOVING_PACE: f64 = 0.4;
 
 /// The stops in a row from which a job stops again and again.
@@ -100,13 +102,14 @@ impl StopHistories {
         cluster: &Cluster,
         groups: &JobGroups,
         known_since: impl Fn(&JobGroup) -> UnixMs,
+        limits: &Thresholds,
     ) {
         let now = cluster.now();
         let passed = now.duration_since(self.observed).as_secs_f64().min(LONGEST_CYCLE_S);
         self.observed = now;
         let mut present = BTreeMap::new();
         for group in groups.all_groups().iter().filter(|group| group.gpus.len() > 1) {
-            let stands = group.pace.is_some_and(|pace| pace < STILL_PACE);
+            let stands = group.pace.is_some_and(|pace| pace < limits.standstill_ratio);
             if self.of.is_empty() && !stands {
                 continue;
             }
@@ -118,7 +121,7 @@ impl StopHistories {
             };
             if let Some(mut history) = self.of.remove(&key).or_else(begins) {
                 if let Some(pace) = group.pace {
-                    history.observe_pace(now, passed, pace);
+                    history.observe_pace(now, passed, pace, limits);
                 }
                 present.insert(key, history);
             }
@@ -138,9 +141,9 @@ impl StopHistories {
 }
 
 impl StopHistory {
-    fn observe_pace(&mut self, now: UnixMs, passed: f64, pace: f64) {
+    fn observe_pace(&mut self, now: UnixMs, passed: f64, pace: f64, limits: &Thresholds) {
         let stood = self.stands;
-        self.stands = pace < if stood { MOVING_PACE } else { STILL_PACE };
+        self.stands = pace < if stood { MOVING_PACE } else { limits.standstill_ratio };
         if self.stands && !stood {
             // While it goes on, it does not become what the job always did.
             let recurs = self.recurring_stops().is_some();
@@ -187,10 +190,10 @@ mod tests {
 
     /// The recurring stops of a job with this pace each second, for so many seconds.
     fn stops(seconds: u32, pace: impl Fn(u32) -> f64) -> Vec<Option<RecurringStops>> {
-        let mut history = StopHistory::default();
+        let (mut history, limits) = (StopHistory::default(), Thresholds::default());
         let at = |second: u32| UnixMs(1_800_000_000_000 + i64::from(second) * 1_000);
         let each = (0..seconds).map(|second| {
-            history.observe_pace(at(second), 1.0, pace(second));
+            history.observe_pace(at(second), 1.0, pace(second), &limits);
             history.recurring_stops()
         });
         each.collect()
