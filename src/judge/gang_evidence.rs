@@ -313,9 +313,11 @@ impl JobEvidence {
         self.slowdown(group).usual_spread() <= STEADY_SPREAD
     }
 
-    /// Whether its pace hardly varies: nothing that comes from outside decides it.
-    pub(super) fn hardly_varies(&self, group: &JobGroup) -> bool {
-        self.slowdown(group).usual_spread() <= STEADIEST_SPREAD
+    /// Whether its pace hardly varies, or very much less than it is slowed down by now: nothing that comes from outside
+    /// decides it.
+    pub(super) fn hardly_varies(&self, group: &JobGroup, slowed: f64) -> bool {
+        let spread = self.slowdown(group).usual_spread();
+        spread <= STEADIEST_SPREAD || f64::from(spread) * CERTAIN_SPREADS <= slowed
     }
 
     /// Returns which pace is known better, and whether its slowdown is more than that varies by chance, as far as known.
@@ -480,6 +482,8 @@ const LONG_ROUNDS: u8 = 4;
 const STEADY_SPREAD: f32 = 0.05;
 /// The same of a pace that hardly varies.
 const STEADIEST_SPREAD: f32 = 0.02;
+/// A slowdown of so many usual spreads is none that a changing load explains.
+const CERTAIN_SPREADS: f64 = 16.0;
 
 /// The first rounds of a job: it starts, and its baselines with it. Nothing is learned of them.
 const SETTLING_ROUNDS: u32 = 3;

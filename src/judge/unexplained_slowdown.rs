@@ -93,7 +93,7 @@ fn unexplained_finding(
     let waits_for_longer = !takes_same_steps
         && group.nodes.len() == 1
         && busy.is_some_and(|busy| busy >= BUSY_RATIO)
-        && evidence.hardly_varies(group)
+        && evidence.hardly_varies(group, slowed)
         && profile.waits_for_longer(limits, uneven.median_pace);
     if slowed < least
         || !((is_likely || open.is_some()) && evidence.knows_its_pace())

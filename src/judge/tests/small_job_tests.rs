@@ -197,18 +197,22 @@ fn job_on_one_node_that_waits_for_longer_between_the_same_work_is_told_unless_it
         watts: 100.0 + 500.0 * share,
         ..WORKS
     };
-    let run = |usual: fn(i64) -> f64| {
+    let run = |usual: fn(i64) -> f64, later: f64| {
         let mut fixture = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
         fixture.run(600, |second, _| {
-            let share = if second < 480 { usual(second) } else { 0.5 };
+            let share = if second < 480 { usual(second) } else { later };
             job_page(0, |_| works_for(share), 0.0)
         });
         open(&fixture)
     };
-    assert_eq!(run(|_| 1.0), [id]);
+    assert_eq!(run(|_| 1.0, 0.5), [id.clone()]);
     // A service whose requests come in waves, and one that always has time left.
-    assert_eq!(run(|second| 0.85 + 0.15 * (second as f64 / 40.0).sin()), []);
-    assert_eq!(run(|_| 0.7), []);
+    assert_eq!(run(|second| 0.85 + 0.15 * (second as f64 / 40.0).sin(), 0.5), []);
+    assert_eq!(run(|_| 0.7, 0.5), []);
+    // What varies a little has lost much more than that varies, or not.
+    let varies = |second: i64| 0.97 + 0.03 * (second as f64 / 40.0).sin();
+    assert_eq!(run(varies, 0.3), [id]);
+    assert_eq!(run(varies, 0.75), []);
 }
 
 #[test]
