@@ -1,5 +1,7 @@
 //! The baseline of one signal: learned from its own past while it is not unusual.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Thresholds, moving_average::CompactTimestamp};
@@ -18,6 +20,8 @@ pub(super) enum WorseDirection {
 pub(super) struct SampleMoment {
     /// The time of the sample.
     pub(super) at: CompactTimestamp,
+    /// After so long without a sample averages begin anew: the first one is a single instant.
+    pub(super) gap: Duration,
     /// An open finding names its device: the baseline is frozen.
     pub(super) frozen: bool,
 }
@@ -32,6 +36,7 @@ pub(super) struct Baseline {
     /// Seconds for which it has been worse than the baseline; below zero, seconds for which the accepted level is
     /// learned.
     unusual: f32,
+    /// The last sample that averages contain: none after a restart, where they begin anew.
     last: CompactTimestamp,
 }
 
@@ -79,22 +84,22 @@ const COUNTED_SECONDS: f32 = 40.0;
 
 impl From<SavedBaseline> for Baseline {
     fn from(saved: SavedBaseline) -> Self {
-        let (mean, seconds, unusual, learned, last, accepted) = match saved {
-            SavedBaseline::Accepted(mean, seconds, unusual, learned, last, accepted) => {
-                (mean, seconds, unusual, learned, last, accepted)
+        let (mean, seconds, unusual, learned, accepted) = match saved {
+            SavedBaseline::Accepted(mean, seconds, unusual, learned, _, accepted) => {
+                (mean, seconds, unusual, learned, accepted)
             }
-            SavedBaseline::Learned(mean, seconds, unusual, learned, last) => {
-                (mean, seconds, unusual, learned, last, false)
+            SavedBaseline::Learned(mean, seconds, unusual, learned, _) => {
+                (mean, seconds, unusual, learned, false)
             }
-            SavedBaseline::Counted(mean, seconds, unusual, last) => {
-                (mean, seconds, unusual, seconds >= COUNTED_SECONDS, last, false)
+            SavedBaseline::Counted(mean, seconds, unusual, _) => {
+                (mean, seconds, unusual, seconds >= COUNTED_SECONDS, false)
             }
         };
         Self {
             mean,
             learned_from: FlaggedSeconds::new(seconds, learned, accepted),
             unusual,
-            last: CompactTimestamp::from_millis(last),
+            last: CompactTimestamp::NEVER,
         }
     }
 }
@@ -114,7 +119,7 @@ impl From<Baseline> for SavedBaseline {
 impl Baseline {
     /// Whether nothing was learned yet.
     pub(super) fn is_new(&self) -> bool {
-        !self.last.is_set()
+        self.learned_from.seconds() <= 0.0
     }
 
     /// Updates the baseline with the signal's average at an instant. Differences below `floor` are ignored.
@@ -127,17 +132,18 @@ impl Baseline {
         limits: &Thresholds,
     ) {
         let Some(now) = now else { return };
-        let SampleMoment { at, frozen } = at;
+        let SampleMoment { at, gap, frozen } = at;
         if frozen && self.is_learned() && self.unusual >= 0.0 {
             // Neither a fault nor the noise of its end is a baseline; nor does the waiting time count.
             (self.last, self.unusual) = (at, 0.0);
             return;
         }
-        // Nothing is learned in gaps: a sample counts for one slow period at most.
-        let passed = if self.is_new() {
-            1.0
-        } else {
-            at.seconds_since(self.last).min(limits.usual_sample_seconds)
+        // Nothing is learned in gaps, nor of the one sample that an average consists of after them.
+        let since = self.last.is_set().then(|| at.seconds_since(self.last));
+        let passed = match since.filter(|since| *since <= gap.as_secs_f64()) {
+            Some(since) => since,
+            None if self.is_new() => 1.0,
+            None => 0.0,
         };
         self.last = at;
         let mean = f64::from(self.mean);
@@ -219,6 +225,11 @@ mod tests {
 
     use super::*;
 
+    fn moment(second: i64, frozen: bool) -> SampleMoment {
+        let at = CompactTimestamp::of(UnixMs(second * 1_000));
+        SampleMoment { at, gap: Duration::from_secs(3), frozen }
+    }
+
     fn feed_value(seconds: i64, baseline: &mut Baseline, from: i64, value: f64) {
         feed_value_frozen(seconds, baseline, from, value, false);
     }
@@ -233,7 +244,7 @@ mod tests {
         for second in from..from + seconds {
             baseline.learn_value(
                 Some(value),
-                SampleMoment { at: CompactTimestamp::of(UnixMs(second * 1_000)), frozen },
+                moment(second, frozen),
                 WorseDirection::Lower,
                 0.01,
                 &Thresholds::default(),
@@ -305,14 +316,20 @@ mod tests {
         feed_value(60, &mut baseline, 0, 0.5);
         let save = |known: &Baseline| serde_json::to_string(known).unwrap();
         let mut resumed: Baseline = serde_json::from_str(&save(&baseline)).unwrap();
-        assert_eq!(resumed, baseline);
+        let unread = |known: Baseline| Baseline { last: CompactTimestamp::NEVER, ..known };
+        assert_eq!(resumed, unread(baseline));
         let accepted = baseline.with_accepted(Some(0.3), &Thresholds::default());
         let known: Baseline = serde_json::from_str(&save(&accepted)).unwrap();
-        assert!(known == accepted && known.is_accepted());
+        assert!(known == unread(accepted) && known.is_accepted());
         feed_value(30, &mut resumed, 7_200, 0.3);
         assert_eq!(resumed.usual_value(), Some(0.5), "a fault that lasts over a restart");
         feed_value(1, &mut resumed, 14_400, 0.48);
         assert!(resumed.usual_value().unwrap() > 0.49, "nor does one look");
+        let mut better: Baseline = serde_json::from_str(&save(&baseline)).unwrap();
+        feed_value(1, &mut better, 70, 0.8);
+        assert_eq!(better.usual_value(), Some(0.5), "nor the one sample of a new average");
+        feed_value(1, &mut better, 80, 0.8);
+        assert_eq!(better.usual_value(), Some(0.5), "nor the one after a gap");
     }
 
     #[test]
@@ -321,7 +338,7 @@ mod tests {
         for second in 0..100 {
             baseline.learn_value(
                 None,
-                SampleMoment { at: CompactTimestamp::of(UnixMs(second * 1_000)), frozen: false },
+                moment(second, false),
                 WorseDirection::Lower,
                 0.01,
                 &Thresholds::default(),

@@ -177,7 +177,7 @@ impl GpuAverages {
         frozen: bool,
         limits: &Thresholds,
     ) {
-        let moment = SampleMoment { at: CompactTimestamp::of(at), frozen };
+        let moment = SampleMoment { at: CompactTimestamp::of(at), gap, frozen };
         for (baseline, average) in [
             (&mut self.usual_utilization, &self.utilization),
             (&mut self.usual_tensor, &self.tensor),

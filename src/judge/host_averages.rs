@@ -112,7 +112,7 @@ impl HostAverages {
         self.queue = serving_queue::sum_queues(cluster, node);
         let gap = cluster.freshness_window();
         let tick = &mut SampleTiming::new(at, limits.average_seconds, gap);
-        let moment = SampleMoment { at: tick.sampled_at(), frozen };
+        let moment = SampleMoment { at: tick.sampled_at(), gap, frozen };
         let share = network_share(cluster, node);
         let baseline = self.usual_network.usual_value();
         let little = baseline.map_or(0.0, |baseline| baseline * limits.standstill_ratio);

@@ -201,8 +201,6 @@ table! {
     usual_ratio: f64 = 0.08;
     /// Seconds after which a worse level without an open finding becomes the new baseline.
     usual_accepted_seconds: f64 = 1_800.0;
-    /// Maximum weight of one sample in seconds: gaps teach the baseline nothing.
-    usual_sample_seconds: f64 = 120.0;
     /// Minimum baseline of FEC-corrected bits per second: below it a multiple has no meaning.
     usual_corrected_per_second: f64 = 100.0;
     /// Minimum baseline of CNPs received per gigabyte sent.
