@@ -71,12 +71,13 @@ impl PastPauses {
         self.without_io[0].min(self.without_io[1])
     }
 
-    /// Returns the length of the shortest one, and that from which another one is far longer, in seconds, where samples of
-    /// the job come each `interval` seconds.
+    /// Returns the length of the longer of the last two, and that from which another one is far longer, in seconds, where
+    /// samples of the job come each `interval` seconds. Among many, one is very short by chance.
     pub(super) fn usual_seconds(&self, interval: f64) -> Option<(f64, f64)> {
-        let shortest = self.shortest?.max(interval);
+        let last = self.last.iter().flatten().map(|pause| pause.seconds());
+        let longer = last.reduce(f64::max)?.max(interval);
         let evaluation = self.evaluation_seconds() * LAST_BUT_ONE_TIMES;
-        Some((shortest, far_longer(shortest, interval).max(evaluation)))
+        Some((longer, far_longer(longer, interval).max(evaluation)))
     }
 
     /// Returns how the pauses have grown, where samples of the job come each `interval` seconds: none unless the last two are
@@ -143,11 +144,13 @@ mod tests {
         let checkpoints = [(300, 4, true), (600, 137, true), (950, 110, true)];
         let pauses = pauses_of(&[&[(0, 10, true), evaluation, later], &checkpoints[..]].concat());
         assert_eq!(pauses.growth(now, 1.0), None);
-        assert_eq!(pauses.usual_seconds(1.0), Some((4.0, 175.5)));
+        assert_eq!(pauses.usual_seconds(1.0), Some((137.0, 276.0)));
         // What happened once is no evaluation.
         let pauses = pauses_of(&[&[(0, 10, true), evaluation], &checkpoints[..]].concat());
         assert_eq!(pauses.growth(now, 1.0).map(|growth| growth.last), Some(110.0));
-        assert_eq!(pauses.usual_seconds(1.0), Some((4.0, 25.0)));
+        assert_eq!(pauses.usual_seconds(1.0), Some((137.0, 276.0)));
+        let pauses = pauses_of(&[evaluation, later, (300, 4, true), (600, 5, true)]);
+        assert_eq!(pauses.usual_seconds(1.0), Some((5.0, 175.5)));
     }
 
     /// Samples each 30 s show a checkpoint of 45 s as one or two of them.
@@ -156,7 +159,7 @@ mod tests {
         let now = UnixMs(1_800_001_100_000);
         let pauses = pauses_of(&[(0, 30, true), (300, 60, true), (600, 60, true), (900, 90, true)]);
         assert_eq!(pauses.growth(now, 30.0), None);
-        assert_eq!(pauses.usual_seconds(30.0), Some((30.0, 120.0)));
+        assert_eq!(pauses.usual_seconds(30.0), Some((90.0, 240.0)));
         let pauses = pauses_of(&[(0, 30, true), (600, 120, true), (900, 120, true)]);
         assert_eq!(pauses.growth(now, 30.0).map(|growth| growth.least), Some(120.0));
     }

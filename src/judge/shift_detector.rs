@@ -58,7 +58,7 @@ const OUTLIER_COUNTS: f32 = 0.25;
 /// Spreads by which a sample must deviate to add evidence.
 const SLACK_SPREADS: f32 = 2.0;
 
-/// The largest step of the sum in either direction.
+/// The largest step of the sum up, also down for a sample that is as far below the level, and down for any other one.
 const MAX_RISE: f32 = 2.5;
 const MAX_FALL: f32 = 1.5;
 
@@ -109,7 +109,9 @@ impl ShiftDetector {
         }
         let rise = deviation / spread - slack;
         let weight = if rise > 0.0 { self.outlier_weight() } else { 1.0 };
-        self.sum = (self.sum + rise.clamp(-MAX_FALL, MAX_RISE) * weight).clamp(0.0, MAX_SUM);
+        // A value that varies more than before is as often far below its level as above it, and has not moved.
+        let most_fall = if deviation < -slack * spread { MAX_RISE } else { MAX_FALL };
+        self.sum = (self.sum + rise.clamp(-most_fall, MAX_RISE) * weight).clamp(0.0, MAX_SUM);
         self.count_outlier(rise > 0.0);
         if self.sum >= MAX_RISE || is_early {
             return;
@@ -269,6 +271,19 @@ mod tests {
             detector.is_likely()
         });
         assert!(found.is_some_and(|at| at <= 6), "{found:?}");
+    }
+
+    #[test]
+    fn value_that_swings_more_than_before_has_not_moved() {
+        let mut detector = ShiftDetector::default();
+        (0..200).for_each(|at| detector.add_value(0.1 + 0.004 * noise(at), 0.002, false));
+        let mut likely = 0;
+        for at in 0..400 {
+            let swing = if at / 2 % 2 == 0 { 0.04 } else { -0.04 };
+            detector.add_value(0.1 + swing, 0.002, false);
+            likely += u32::from(detector.is_likely());
+        }
+        assert!(likely <= 4 && !detector.is_likely(), "{likely}");
     }
 
     #[test]
