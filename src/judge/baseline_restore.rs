@@ -99,6 +99,9 @@ impl NodeBaselines {
             if own.0.iter().any(|baseline| !baseline.is_new()) {
                 self.gpus.insert(key.clone(), own);
             }
+            if let Some(clock) = gpu.averages.learned_clock() {
+                self.clocks.insert(key.clone(), clock);
+            }
             if !gpu.drift.is_new() {
                 self.drifts.insert(key.clone(), gpu.drift);
             }
@@ -143,6 +146,11 @@ impl NodeBaselines {
                 (self.shifts.remove(key), judge.gpus.get_mut(*row as usize))
             {
                 (gpu.idler, gpu.slower_clock) = (idler, slower_clock);
+            }
+            if let (Some(clock), Some(gpu)) =
+                (self.clocks.remove(key), judge.gpus.get_mut(*row as usize))
+            {
+                gpu.averages.restore_clock(clock);
             }
             if let Some(most) = self.nvlinks.remove(key) {
                 judge.nvlinks.restore_max_links(*row, most);

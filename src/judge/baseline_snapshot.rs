@@ -45,6 +45,9 @@ pub(super) struct NodeBaselines {
     /// Ports that were active, with their values of that time.
     #[serde(skip_serializing_if = "NameMap::is_empty")]
     pub(super) active: NameMap<LastActive>,
+    /// The lowest clock at which each GPU usually works, in hertz.
+    #[serde(skip_serializing_if = "NameMap::is_empty")]
+    pub(super) clocks: NameMap<f32>,
     /// The clock of each GPU relative to its peers.
     #[serde(skip_serializing_if = "NameMap::is_empty")]
     pub(super) drifts: NameMap<ClockDrift>,
@@ -128,6 +131,7 @@ impl NodeBaselines {
             && self.gpus.is_empty()
             && self.ports.is_empty()
             && self.active.is_empty()
+            && self.clocks.is_empty()
             && self.drifts.is_empty()
             && self.nvlinks.is_empty()
             && self.netdevs.is_empty()

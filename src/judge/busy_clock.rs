@@ -29,6 +29,16 @@ impl BusyClock {
         Self { restored: true, ..Self::default() }
     }
 
+    /// Creates one whose lowest clock is known from before a restart.
+    pub(super) fn of_known(hertz: f32) -> Self {
+        Self { lowest: hertz, samples: LEARNED_SAMPLES, restored: true }
+    }
+
+    /// Returns the lowest clock that it has learned, if it has.
+    pub(super) fn learned_hertz(self) -> Option<f32> {
+        (self.samples >= LEARNED_SAMPLES).then_some(self.lowest)
+    }
+
     /// Learns from a clock under load.
     pub(super) fn learn_clock(&mut self, clock: f32) {
         let is_lower = clock < self.lowest || self.samples == 0;
@@ -82,5 +92,11 @@ mod tests {
         let mut restored = BusyClock::of_restored();
         restored.learn_clock(1.2e9);
         assert_eq!(restored.lowest_hertz(Some(1.8e9)), Some(1.8e9));
+        let mut known = BusyClock::of_known(lowest as f32);
+        assert_eq!(known.learned_hertz(), Some(lowest as f32));
+        for _ in 0..4 {
+            known.learn_clock(0.6e9);
+        }
+        assert!(known.lowest_hertz(Some(1.8e9)).unwrap() > 1.4e9, "a fault right after a restart");
     }
 }

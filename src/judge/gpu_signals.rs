@@ -252,6 +252,16 @@ impl GpuAverages {
         }
     }
 
+    /// Returns the lowest clock at which it usually works, if that is known for sure.
+    pub(super) fn learned_clock(&self) -> Option<f32> {
+        self.busy_clock.learned_hertz()
+    }
+
+    /// Restores that clock.
+    pub(super) fn restore_clock(&mut self, hertz: f32) {
+        self.busy_clock = BusyClock::of_known(hertz);
+    }
+
     /// Returns the average utilization.
     pub(super) fn utilization_at(&self, now: UnixMs, gap: Duration) -> Option<f64> {
         self.utilization.value_at(now, gap)

@@ -33,8 +33,8 @@ pub(super) fn detect_growing_pauses(
     }
 }
 
-/// Returns a finding about the largest job that stands still while its hosts wait for IO, for far longer than in its last
-/// pauses. It never pages: it may write more than before.
+/// Returns a finding about the largest job that stands still while its hosts wait for IO, for far longer than in its
+/// pauses before. It never pages: it may write more than before.
 fn lasting_pause(judge: &JudgeState, cluster: &Cluster) -> Option<PendingFinding> {
     let limits = &judge.limits;
     // A notebook stands still whenever its user thinks.
@@ -55,15 +55,16 @@ fn lasting_pause(judge: &JudgeState, cluster: &Cluster) -> Option<PendingFinding
             .then_some((group, seconds, usual, least))
     });
     let (group, seconds, usual, least) = long.max_by_key(|(group, ..)| group.gpus.len())?;
-    let before = usual.map(|(longer, _)| format!("; its last pauses took {longer:.0} s at most"));
+    let before =
+        usual.map(|(longest, _)| format!("; its pauses of late took {longest:.0} s at most"));
     let summary = format!(
         "{} has stood still for {seconds:.0} s while its hosts wait for IO{}.",
         group.render_title(),
         before.unwrap_or_default(),
     );
     let next = "Check whether the job writes a checkpoint, and the file system that it is written to: its servers, its network, and its other clients.";
-    let note = usual.map_or("limit: no other pause is known".to_owned(), |(longer, _)| {
-        format!("limit: from the last two, {longer:.0} s")
+    let note = usual.map_or("limit: no other pause is known".to_owned(), |(longest, _)| {
+        format!("limit: from the longest of late, {longest:.0} s")
     });
     let cost = group.gpus.len() as f64;
     Some(

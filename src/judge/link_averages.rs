@@ -292,7 +292,8 @@ impl LinkAverages {
         frozen: bool,
         limits: &Thresholds,
     ) {
-        let moment = SampleMoment { at: CompactTimestamp::of(at), gap: cluster.freshness_window(), frozen };
+        let moment =
+            SampleMoment { at: CompactTimestamp::of(at), gap: cluster.freshness_window(), frozen };
         for (baseline, average, floor) in [
             (&mut self.usual_corrected, &self.fec_corrected, limits.usual_corrected_per_second),
             (&mut self.usual_notified, &self.cnps_handled, limits.usual_notified_per_gigabyte),

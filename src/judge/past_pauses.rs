@@ -8,6 +8,9 @@ const LAST_TIMES: f64 = 2.0;
 const LAST_BUT_ONE_TIMES: f64 = 1.5;
 const LONGER_SECONDS: f64 = 20.0;
 
+/// What each pause leaves of the longest one before it: that may have been something else.
+const FORGETS_LONGEST: f64 = 0.9;
+
 /// Intervals between pauses after which one that does not come has ended them.
 const LATE_TIMES: f64 = 2.0;
 
@@ -26,11 +29,13 @@ impl PastPause {
     }
 }
 
-/// The pauses of one job: the last two, and in seconds the shortest one, and the last two in which hosts did not wait for IO.
+/// The pauses of one job: the last two, and in seconds the shortest one, the longest one of late, and the last two in which
+/// hosts did not wait for IO.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PastPauses {
     last: [Option<PastPause>; 2],
     shortest: Option<f64>,
+    longest: f64,
     without_io: [f64; 2],
 }
 
@@ -60,6 +65,7 @@ impl PastPauses {
         }
         self.last = [self.last[1], Some(pause)];
         self.shortest = Some(self.shortest.unwrap_or(f64::INFINITY).min(pause.seconds()));
+        self.longest = (self.longest * FORGETS_LONGEST).max(pause.seconds());
         if !pause.io {
             self.without_io = [self.without_io[1], pause.seconds()];
         }
@@ -71,13 +77,14 @@ impl PastPauses {
         self.without_io[0].min(self.without_io[1])
     }
 
-    /// Returns the length of the longer of the last two, and that from which another one is far longer, in seconds, where
-    /// samples of the job come each `interval` seconds. Among many, one is very short by chance.
+    /// Returns the length of the longest one of late, and that from which another one is far longer, in seconds, where samples
+    /// of the job come each `interval` seconds. Among many, one is very short by chance.
     pub(super) fn usual_seconds(&self, interval: f64) -> Option<(f64, f64)> {
-        let last = self.last.iter().flatten().map(|pause| pause.seconds());
-        let longer = last.reduce(f64::max)?.max(interval);
+        // A single one may have been anything.
+        self.last[0]?;
+        let longest = self.longest.max(interval);
         let evaluation = self.evaluation_seconds() * LAST_BUT_ONE_TIMES;
-        Some((longer, far_longer(longer, interval).max(evaluation)))
+        Some((longest, far_longer(longest, interval).max(evaluation)))
     }
 
     /// Returns how the pauses have grown, where samples of the job come each `interval` seconds: none unless the last two are
@@ -144,13 +151,11 @@ mod tests {
         let checkpoints = [(300, 4, true), (600, 137, true), (950, 110, true)];
         let pauses = pauses_of(&[&[(0, 10, true), evaluation, later], &checkpoints[..]].concat());
         assert_eq!(pauses.growth(now, 1.0), None);
-        assert_eq!(pauses.usual_seconds(1.0), Some((137.0, 276.0)));
+        assert_eq!(pauses.usual_seconds(1.0).map(|(longest, _)| longest.round()), Some(123.0));
         // What happened once is no evaluation.
         let pauses = pauses_of(&[&[(0, 10, true), evaluation], &checkpoints[..]].concat());
         assert_eq!(pauses.growth(now, 1.0).map(|growth| growth.last), Some(110.0));
-        assert_eq!(pauses.usual_seconds(1.0), Some((137.0, 276.0)));
-        let pauses = pauses_of(&[evaluation, later, (300, 4, true), (600, 5, true)]);
-        assert_eq!(pauses.usual_seconds(1.0), Some((5.0, 175.5)));
+        assert_eq!(pauses.usual_seconds(1.0).map(|(longest, _)| longest.round()), Some(123.0));
     }
 
     /// Samples each 30 s show a checkpoint of 45 s as one or two of them.
@@ -160,6 +165,8 @@ mod tests {
         let pauses = pauses_of(&[(0, 30, true), (300, 60, true), (600, 60, true), (900, 90, true)]);
         assert_eq!(pauses.growth(now, 30.0), None);
         assert_eq!(pauses.usual_seconds(30.0), Some((90.0, 240.0)));
+        let pauses = pauses_of(&[(0, 40, true), (300, 20, true), (600, 20, true)]);
+        assert_eq!(pauses.usual_seconds(5.0).map(|(longest, _)| longest.round()), Some(32.0));
         let pauses = pauses_of(&[(0, 30, true), (600, 120, true), (900, 120, true)]);
         assert_eq!(pauses.growth(now, 30.0).map(|growth| growth.least), Some(120.0));
     }

@@ -142,7 +142,7 @@ fn job_that_stands_still_for_far_longer_than_before_while_its_hosts_wait_for_io_
     let found = job.finding("storage_slow").unwrap();
     assert_eq!(found.severity, Severity::Warning);
     assert!(
-        found.summary.contains("while its hosts wait for IO; its last pauses took"),
+        found.summary.contains("while its hosts wait for IO; its pauses of late took"),
         "{found:?}"
     );
     job.fixture.restart_judge(20);

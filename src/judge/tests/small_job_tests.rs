@@ -205,7 +205,7 @@ fn job_on_one_node_that_waits_for_longer_between_the_same_work_is_told_unless_it
         });
         open(&fixture)
     };
-    assert_eq!(run(|_| 1.0, 0.5), [id.clone()]);
+    assert_eq!(run(|_| 1.0, 0.5), std::slice::from_ref(&id));
     // A service whose requests come in waves, and one that always has time left.
     assert_eq!(run(|second| 0.85 + 0.15 * (second as f64 / 40.0).sin(), 0.5), []);
     assert_eq!(run(|_| 0.7, 0.5), []);
