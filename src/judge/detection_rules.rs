@@ -25,7 +25,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::StorageSlow,
-        "Most nodes of a slower job wait for IO together, most of them with IO pressure or late answers of their network file systems: the storage that they share is slow. So it is where jobs on one node each begin to wait for IO at about the same time. So are pauses in which they do and that last at least twice as long as the shortest one of their job: its checkpoints have grown, or one of them does not end.",
+        "Most nodes of a slower job wait for IO together, most of them with IO pressure or late answers of their network file systems: the storage that they share is slow. So it is where jobs on one node each begin to wait for IO at about the same time. So are pauses in which they do and that last at least twice as long as the shortest one of their job, or as the longest of late while one lasts: its checkpoints have grown, or one of them does not end.",
         &[
             "shared_storage_seconds",
             "unexplained_ratio",
@@ -54,8 +54,14 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::HostBound,
-        "GPUs of a node are active below their baseline while one CPU of their host is saturated or the host shows CPU pressure.",
-        &["hungry_ratio", "busiest_cpu_ratio", "cpu_crowded_ratio", "starved_seconds"],
+        "GPUs of a node are active below their baseline while one CPU of their host is saturated or the host shows CPU pressure. Or tasks of a host of a job wait for memory, whatever its GPUs show.",
+        &[
+            "hungry_ratio",
+            "busiest_cpu_ratio",
+            "cpu_crowded_ratio",
+            "starved_seconds",
+            "memory_pressure_ratio",
+        ],
     ),
     (
         FindingKind::PcieDegraded,

@@ -211,6 +211,8 @@ evidence_rows! {
         own(&[hardware::MOUNT_READ_TIME, hardware::MOUNT_READS]).limit("slow_response_times");
     CpuPressure: "CPU pressure (PSI some)", Ratio,
         own(&[host::CPU_PRESSURE]).series_limit("cpu_pressure_ratio");
+    MemoryPressure: "memory pressure (PSI some)", Ratio,
+        own(&[host::MEMORY_PRESSURE]).series_limit("memory_pressure_ratio");
     BusiestCpu: "busiest CPU", Ratio, own(&[host::CPU_BUSIEST]).series_limit("busiest_cpu_ratio");
     StarvedGpus: "starved GPUs", Count, own(&[gpu::UTILIZATION]);
     StarvedUtilization: "utilization of the starved GPUs", Ratio,

@@ -73,6 +73,7 @@ mod lone_clock;
 mod loss_attribution;
 mod loss_causes;
 mod lost_workers;
+mod memory_pressure;
 mod moving_average;
 mod name_map;
 mod netdev_faults;
@@ -166,7 +167,7 @@ pub struct Judge {
 }
 
 /// All detectors; those that look for what no other finding explains come last.
-const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 25] = [
+const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 26] = [
     gpu_failed::detect_failed_gpus,
     slow_gpu::detect_slow_gpus,
     pcie_degraded::detect_degraded_pcie,
@@ -175,6 +176,7 @@ const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 25] = [
     collective_hang::detect_hung_jobs,
     data_starvation::detect_starved_nodes,
     waited_for_node::detect_waited_for_nodes,
+    memory_pressure::detect_memory_pressure,
     starved_job::detect_starved_jobs,
     growing_pauses::detect_growing_pauses,
     crash_loop::detect_crash_loops,

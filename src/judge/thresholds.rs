@@ -155,6 +155,9 @@ table! {
     slow_response_times: f64 = 2.0;
     /// Share of the time in which a task of the host waits for a CPU (PSI some).
     cpu_pressure_ratio: f64 = 0.08;
+    /// Share of the time in which a task of the host waits for memory (PSI some): a healthy host never does, one whose page
+    /// cache is reclaimed does for a few hundredths.
+    memory_pressure_ratio: f64 = 0.1;
     /// Utilization of the busiest CPU from which a single thread is the bottleneck.
     busiest_cpu_ratio: f64 = 0.95;
     /// Rise of the busiest CPU above its baseline that is evidence: below `busiest_cpu_ratio` only where hosts do not rise so

@@ -89,3 +89,22 @@ fn busier_host_of_gpus_that_do_less_of_the_same_is_a_warning() {
     assert_eq!(severity_with(tensor * 0.35, 0.7), Some(Severity::Info), "other work");
     assert_eq!(severity_with(tensor * 0.7, 0.3), None, "its CPUs do no more");
 }
+
+#[test]
+fn host_that_waits_for_memory_is_told_while_a_job_uses_its_gpus() {
+    let told_of = |waits: f64, from: i64| {
+        let mut fixture = TargetFixture::new(&[("ash", Dialect::Dcgm)]);
+        fixture.run(400, |second, _| {
+            let mut page = page(from + second % 250);
+            let waited = (second - 200).max(0) as f64 * waits;
+            push_reading(&mut page, Device::new_node(), host::MEMORY_PRESSURE, waited);
+            page
+        });
+        let open = fixture.judge.open_findings().into_iter();
+        open.map(|finding| (finding.id.clone(), finding.severity)).collect::<Vec<_>>()
+    };
+    let used = BEGINS + 1;
+    assert_eq!(told_of(0.3, used), [("host_bound/ash".to_owned(), Severity::Warning)]);
+    assert_eq!(told_of(0.05, used), [], "its page cache is reclaimed");
+    assert_eq!(told_of(0.3, 0), [], "nobody uses it");
+}
