@@ -25,6 +25,10 @@ const MOST_GPUS: f64 = 0.75;
 /// The share of them on which processes must have ended or begun anew: samples of the others may be too rare to show it.
 const NEW_GPUS: f64 = 0.6;
 
+/// The least share of all GPUs of a job that show an end where the others are free since an earlier one: processes that fail
+/// at once may never be seen on them.
+const LEAST_GPUS: f64 = 0.25;
+
 /// The sample intervals within which the processes of one job are seen to end on its GPUs.
 const END_INTERVALS: f64 = 2.0;
 
@@ -177,18 +181,30 @@ impl ProcessState {
         self.working_share >= MOST_GPUS
     }
 
-    /// Returns what these GPUs show, and which were freed for fewer than `lately` seconds; what a page does not say now is as
-    /// it was before.
-    fn of(watched: &[WatchedGpu], gpus: &[GpuTracker], now: UnixMs, lately: f64) -> Self {
+    /// Returns what these GPUs show, and which were freed for fewer than `lately` seconds, besides those that have been free
+    /// since an end before if there `was_end`; what a page does not say now is as it was before.
+    fn of(
+        watched: &[WatchedGpu],
+        gpus: &[GpuTracker],
+        now: UnixMs,
+        (lately, was_end): (f64, bool),
+    ) -> Self {
         let (mut empty, mut starting, mut working, mut less, mut freed) = (0, 0, 0, 0, 0);
+        let mut free_before = 0_u32;
         for start in watched.iter().filter_map(|gpu| Some(gpus.get(gpu.row as usize)?.start)) {
             empty += usize::from(start.has_ended());
             let starts = !start.has_ended() && start.is_starting(now);
             starting += usize::from(starts);
             working += usize::from(!start.has_ended() && !starts);
             less += usize::from(start.needs_less());
-            freed += usize::from(start.free_seconds(now).is_some_and(|seconds| seconds < lately));
+            let free_for = start.free_seconds(now);
+            freed += usize::from(free_for.is_some_and(|seconds| seconds < lately));
+            let is_before = free_for.is_some_and(|seconds| seconds >= lately);
+            free_before += u32::from(was_end && is_before);
         }
+        let all = watched.len() as f64;
+        let is_freed = freed as f64 >= (all - f64::from(free_before)) * NEW_GPUS
+            && freed as f64 >= all * LEAST_GPUS;
         let is_most = |count: usize| count as f64 >= watched.len() as f64 * MOST_GPUS;
         let is_enough = |count: usize| count as f64 >= watched.len() as f64 * NEW_GPUS;
         let is_held = match (is_most(empty), is_most(watched.len() - empty)) {
@@ -199,7 +215,7 @@ impl ProcessState {
         Self {
             is_held,
             is_new: is_enough(empty + starting),
-            is_freed: freed > 0 && is_enough(freed),
+            is_freed: freed > 0 && is_freed,
             working_share: working as f64 / watched.len().max(1) as f64,
             needs_less: is_most(less),
         }
@@ -233,7 +249,7 @@ impl ProcessHistory {
     fn process_state(&self, gpus: &[GpuTracker], now: UnixMs) -> ProcessState {
         let last_end = self.ends.last().map_or(f64::INFINITY, |last| seconds_between(last.at, now));
         let lately = if last_end > self.end_seconds { self.end_seconds } else { 0.0 };
-        ProcessState::of(&self.watched, gpus, now, lately)
+        ProcessState::of(&self.watched, gpus, now, (lately, last_end.is_finite()))
     }
 
     fn observe_state(&mut self, now: UnixMs, passed: f64, state: ProcessState) {
@@ -307,7 +323,7 @@ fn seconds_between(earlier: UnixMs, later: UnixMs) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::gpu_start::UsedMemory, *};
 
     /// Observes for so many seconds whether processes hold the GPUs, and whether they work.
     fn observe(history: &mut ProcessHistory, now: &mut i64, seconds: i64, held: bool, works: bool) {
@@ -412,6 +428,29 @@ mod tests {
         assert_eq!(restarts(600, true), (Some(3), Some(3)));
         assert_eq!(restarts(40, true), (None, Some(3)), "tests, one after the other");
         assert_eq!(restarts(40, false), (None, Some(3)), "too short to show any work");
+    }
+
+    #[test]
+    fn gpus_that_are_free_since_an_earlier_end_deny_no_later_one() {
+        let at = |second: i64| UnixMs(1_800_000_000_000 + second * 1_000);
+        let freed = |second: i64| {
+            let mut gpu = GpuTracker::default();
+            for (at_second, bytes, works) in [(0, 60e9, true), (second, 1e6, false)] {
+                let used = UsedMemory { bytes, is_held: bytes > 1e9 };
+                gpu.start.observe_memory(at(at_second), Some(used), [works; 2]);
+            }
+            gpu
+        };
+        // Half of the GPUs were freed ten seconds ago, and the others five minutes ago.
+        let gpus: Vec<GpuTracker> = (0..8).map(|row| freed([300, 590][row / 4])).collect();
+        let seen = CompactTimestamp::of(at(600));
+        let watched: Vec<WatchedGpu> = (0..8).map(|row| WatchedGpu { row, seen }).collect();
+        let is_freed = |count: usize, was_end: bool| {
+            ProcessState::of(&watched[8 - count..], &gpus, at(600), (60.0, was_end)).is_freed
+        };
+        assert!(is_freed(8, true) && !is_freed(8, false));
+        let few = ProcessState::of(&watched[..5], &gpus, at(600), (60.0, true));
+        assert!(!few.is_freed, "one GPU of five says little about the job");
     }
 
     #[test]
