@@ -31,14 +31,13 @@ pub(super) fn detect_memory_pressure(
                 && HOST_KINDS.contains(&other.finding.kind)
         };
         let mut told = outcome.suspicions.iter_mut().filter(|other| is_same(other));
-        match told.find(|other| other.finding.severity > Severity::Info) {
-            Some(other) => other.finding.evidence.push(evidence),
-            None => {
-                outcome.suspicions.retain(|other| !is_same(other));
-                let found = pending_finding(judge, cluster, (node, group), waiting);
-                outcome.suspicions.push(found.with_evidence([evidence]));
-            }
+        if let Some(other) = told.find(|other| other.finding.severity > Severity::Info) {
+            other.finding.evidence.push(evidence);
+            continue;
         }
+        outcome.suspicions.retain(|other| !is_same(other));
+        let found = pending_finding(judge, cluster, (node, group), waiting);
+        outcome.suspicions.push(found.with_evidence([evidence]));
     }
 }
 
