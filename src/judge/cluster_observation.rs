@@ -71,7 +71,13 @@ impl JudgeState {
         self.nvlinks.observe_nvlinks(cluster, &self.frozen, &self.limits);
         let best_rate = |row| self.links.of(row)?.best_rate();
         self.job_groups.rebuild_groups(cluster, &self.gpus, &self.hosts, best_rate, &self.limits);
-        self.observe_pauses(cluster);
+        self.pauses.observe_pauses(
+            cluster,
+            &self.job_groups,
+            &self.gpus,
+            &self.hosts,
+            &self.limits,
+        );
         self.restarts.observe_groups(cluster, &self.job_groups, &self.gpus);
         let (pauses, limits) = (&self.pauses, &self.limits);
         self.job_groups.mark_creeping(|group| pauses.creeps(group, limits));
@@ -92,18 +98,6 @@ impl JudgeState {
         let congested = unnamed_leaf_ports(self, cluster);
         self.inferred_leaves.observe_congestion(congested, cluster.now(), &self.limits);
         clock_decline::observe_clocks(self, cluster);
-    }
-
-    /// Updates which jobs pause. Those that samples have shown to be slower do not begin to.
-    fn observe_pauses(&mut self, cluster: &Cluster) {
-        self.pauses.observe_pauses(
-            cluster,
-            &self.job_groups,
-            &self.gpus,
-            &self.hosts,
-            |group| self.gangs.of(group).is_slower(group, &self.limits),
-            &self.limits,
-        );
     }
 
     /// Updates which jobs stand still, and since when each is watched.

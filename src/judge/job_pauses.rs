@@ -96,15 +96,13 @@ impl Stops {
 
 impl Pauses {
     /// Updates every job: it pauses if most of its nodes have sent next to nothing of their baseline for a while or,
-    /// where traffic is not reported, if its GPUs stand still and are not starved. `is_slower` tells which jobs samples have
-    /// shown to be slower by now.
+    /// where traffic is not reported, if its GPUs stand still and are not starved.
     pub(super) fn observe_pauses(
         &mut self,
         cluster: &Cluster,
         groups: &JobGroups,
         gpus: &[GpuTracker],
         hosts: &BTreeMap<NodeId, HostAverages>,
-        is_slower: impl Fn(&JobGroup) -> bool,
         limits: &Thresholds,
     ) {
         let now = cluster.now();
@@ -125,13 +123,10 @@ impl Pauses {
             let pace = group.traffic.or(group.pace);
             // At short intervals a pause is seen as it is.
             let is_rare = group.interval.is_slow(limits);
-            let key = group.group_key();
-            // The average of a job that stops falls with each sample; one that samples have shown to be slower does not.
-            let may_stop = || self.dips.contains_key(&key) || !is_slower(group);
-            if is_rare && pace.is_some_and(|pace| pace < NEARLY_STILL) && may_stop() {
+            if is_rare && pace.is_some_and(|pace| pace < NEARLY_STILL) {
                 let pause = Pause { began: now, seen: now, least: f64::INFINITY, io: false };
                 let dip = Dip { pause, is_still: false };
-                let dip = self.dips.entry(key.clone()).or_insert(dip);
+                let dip = self.dips.entry(group.group_key()).or_insert(dip);
                 dip.pause.seen = now;
                 dip.is_still |= pace.is_some_and(|pace| pace < limits.standstill_ratio);
             }
@@ -145,6 +140,7 @@ impl Pauses {
                     |row: &u32| gpu_tracker::state_at_row(gpus, *row) == GpuState::DataStarved;
                 !group.is_progressing() && !group.gpus.iter().any(starves)
             };
+            let key = group.group_key();
             let recur = match self.stops.get_mut(&key) {
                 Some(stops) => stops.recur(pauses, now, limits),
                 None if pauses => {
