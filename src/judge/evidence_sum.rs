@@ -93,12 +93,12 @@ impl LevelEvidence {
     }
 
     /// Adds a value that is as unlikely as this in its cohort; level and deviation follow while nothing is suspected,
-    /// after `samples` earlier ones.
-    pub(super) fn add_value(&mut self, value: f64, probability: f64, samples: u32) {
+    /// after `samples` earlier ones. A rise below `floor` means nothing, however steady value and cohort are.
+    pub(super) fn add_value(&mut self, value: f64, probability: f64, samples: u32, floor: f64) {
         let rise = self.rise_of(value);
         let own =
             (f64::from(self.spread) / rise.max(f64::MIN_POSITIVE)).min(1.0).powf(TAIL_EXPONENT);
-        self.sum.add_probability(probability.max(own));
+        self.sum.add_probability(if rise < floor { 1.0 } else { probability.max(own) });
         if !self.sum.is_suspected() {
             let weight = 1.0 / (samples + 1).min(LEVEL_SAMPLES) as f32;
             let deviation = value as f32 - self.level;
@@ -145,5 +145,22 @@ mod tests {
         assert!(!sum.is_likely_alone());
         sum.add_probability(1e-9);
         assert!(sum.is_likely_alone());
+    }
+
+    #[test]
+    fn steady_value_that_moves_by_next_to_nothing_has_not_changed() {
+        let likely_after = |rise: f64| {
+            let mut evidence = LevelEvidence::default();
+            for samples in 0..200 {
+                let noise = if samples % 2 == 0 { 1e-4 } else { -1e-4 };
+                evidence.add_value(noise, 0.5, samples, 0.008);
+            }
+            (0..100).find(|at| {
+                evidence.add_value(rise, 1e-9, 200 + at, 0.008);
+                evidence.is_likely()
+            })
+        };
+        assert_eq!(likely_after(0.005), None);
+        assert!(likely_after(0.03).is_some_and(|at| at < 3));
     }
 }

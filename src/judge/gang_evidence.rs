@@ -381,6 +381,7 @@ impl JobEvidence {
         let learns = samples > 1
             && !self.slowdown(group).is_likely()
             && !self.is_slower_for_long(group, limits);
+        let floor = 2.0 * limits.shift_floor_ratio;
         let idle = |gpu: &GpuTracker| {
             let averages = &gpu.averages;
             Some(averages.usual_utilization()? - averages.utilization_at(now, gap)?)
@@ -391,7 +392,7 @@ impl JobEvidence {
         }
         for shifted in relative_shifts(cluster, group, gpus, idle) {
             let evidence = &mut gpus[shifted.row as usize].idler;
-            add_shift(evidence, &mut self.usual_idle, shifted.shift, (samples, learns));
+            add_shift(evidence, &mut self.usual_idle, shifted.shift, (samples, learns, floor));
         }
         let slower_clock = |gpu: &GpuTracker| {
             let averages = &gpu.averages;
@@ -403,7 +404,7 @@ impl JobEvidence {
         };
         for shifted in relative_shifts(cluster, group, gpus, slower_clock) {
             let evidence = &mut gpus[shifted.row as usize].slower_clock;
-            add_shift(evidence, &mut self.usual_clock, shifted.shift, (samples, learns));
+            add_shift(evidence, &mut self.usual_clock, shifted.shift, (samples, learns, floor));
         }
     }
 }
@@ -413,10 +414,10 @@ fn add_shift(
     evidence: &mut LevelEvidence,
     usual: &mut ResidualHistogram,
     shift: f64,
-    (samples, learns): (u32, bool),
+    (samples, learns, floor): (u32, bool, f64),
 ) {
     let rise = evidence.rise_of(shift);
-    evidence.add_value(shift, usual.probability(rise), samples);
+    evidence.add_value(shift, usual.probability(rise), samples, floor);
     if learns && !evidence.is_likely() {
         usual.count(rise);
     }
