@@ -65,7 +65,9 @@ impl UnevenGroup<'_> {
         let is_uneven = is_open(&skew) || (!loses_much && is_open(&stage));
         let kind = imbalance.as_ref().map(|found| found.finding.kind);
         let kind = kind.filter(|kind| *kind == FindingKind::DataSkew || !loses_much);
-        let found = kind.filter(|_| is_uneven);
+        // After a restart of the aggregator nobody knows who was busiest: what was told then still holds.
+        let is_unread = is_open(&skew) && self.history.busiest_share(limits).is_none();
+        let found = kind.or(is_unread.then_some(FindingKind::DataSkew)).filter(|_| is_uneven);
         let explanation = match cause.settled.filter(|_| cause.is_seen).or(found) {
             Some(kind) => SlowdownExplanation::Settled(kind),
             None if cause.is_told => SlowdownExplanation::Told,
