@@ -1,7 +1,7 @@
 //! Memory pressure: hosts of jobs whose tasks wait for memory. What a job reads and launches is swapped out meanwhile, so
 //! its GPUs wait, whatever they show; a healthy host never waits for memory.
 
-use gaunt_cluster::{Cluster, Node};
+use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{DeviceClass, Entity, FindingKind, Severity, catalogue::host};
 
 use super::{
@@ -18,7 +18,7 @@ pub(super) fn detect_memory_pressure(
     cluster: &Cluster,
     outcome: &mut DetectorOutcome,
 ) {
-    for (_, node) in cluster.sorted_nodes() {
+    for (id, node) in cluster.sorted_nodes() {
         let Some(waiting) = waiting_share(cluster, node) else { continue };
         if waiting < judge.limits.memory_pressure_ratio {
             continue;
@@ -36,7 +36,7 @@ pub(super) fn detect_memory_pressure(
             continue;
         }
         outcome.suspicions.retain(|other| !is_same(other));
-        let found = pending_finding(judge, cluster, (node, group), waiting);
+        let found = pending_finding(judge, cluster, group, (id, node), waiting);
         outcome.suspicions.push(found.with_evidence([evidence]));
     }
 }
@@ -58,7 +58,8 @@ fn largest_group<'a>(judge: &'a JudgeState, node: &Node) -> Option<&'a JobGroup>
 fn pending_finding(
     judge: &JudgeState,
     cluster: &Cluster,
-    (node, group): (&Node, &JobGroup),
+    group: &JobGroup,
+    (id, node): (NodeId, &Node),
     waiting: f64,
 ) -> PendingFinding {
     let limits = &judge.limits;
@@ -74,11 +75,10 @@ fn pending_finding(
     let next = format!(
         "Find what takes the memory of {name} (a leak in a data loader, a container's limit, another process), and end it or give it less."
     );
-    let (id, _) = cluster.node_by_name(name).unzip();
     PendingFinding::of(kind, Entity::new_node(name), 1 + usize::from(slowed.is_some()), true)
         .with_hold_seconds(hold)
         .with_interval(group.interval)
-        .with_cost(group.lost_gpus(), group.list_victims(cluster, id))
+        .with_cost(group.lost_gpus(), group.list_victims(cluster, Some(id)))
         .with_summary(summary, next)
         .with_evidence([EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio))])
 }
