@@ -83,6 +83,9 @@ const TAIL_EXPONENT: f64 = 3.0;
 const LEARNED_SPREADS: f32 = 4.0;
 const LEAST_LEARNED: f32 = 0.02;
 
+/// How many times as large as the noise of any value a rise must be, as where shifts are summed.
+const SLACK_FLOORS: f64 = 2.0;
+
 /// Samples over which the level is averaged.
 const LEVEL_SAMPLES: u32 = 30;
 
@@ -93,12 +96,14 @@ impl LevelEvidence {
     }
 
     /// Adds a value that is as unlikely as this in its cohort; level and deviation follow while nothing is suspected,
-    /// after `samples` earlier ones. A rise below `floor` means nothing, however steady value and cohort are.
+    /// after `samples` earlier ones. However steady value and cohort are, a rise means nothing below twice `floor`, the noise
+    /// of any value.
     pub(super) fn add_value(&mut self, value: f64, probability: f64, samples: u32, floor: f64) {
         let rise = self.rise_of(value);
         let own =
             (f64::from(self.spread) / rise.max(f64::MIN_POSITIVE)).min(1.0).powf(TAIL_EXPONENT);
-        self.sum.add_probability(if rise < floor { 1.0 } else { probability.max(own) });
+        let is_noise = rise < SLACK_FLOORS * floor;
+        self.sum.add_probability(if is_noise { 1.0 } else { probability.max(own) });
         if !self.sum.is_suspected() {
             let weight = 1.0 / (samples + 1).min(LEVEL_SAMPLES) as f32;
             let deviation = value as f32 - self.level;
@@ -153,10 +158,10 @@ mod tests {
             let mut evidence = LevelEvidence::default();
             for samples in 0..200 {
                 let noise = if samples % 2 == 0 { 1e-4 } else { -1e-4 };
-                evidence.add_value(noise, 0.5, samples, 0.008);
+                evidence.add_value(noise, 0.5, samples, 0.004);
             }
             (0..100).find(|at| {
-                evidence.add_value(rise, 1e-9, 200 + at, 0.008);
+                evidence.add_value(rise, 1e-9, 200 + at, 0.004);
                 evidence.is_likely()
             })
         };

@@ -381,7 +381,7 @@ impl JobEvidence {
         let learns = samples > 1
             && !self.slowdown(group).is_likely()
             && !self.is_slower_for_long(group, limits);
-        let floor = 2.0 * limits.shift_floor_ratio;
+        let floor = limits.shift_floor_ratio;
         let idle = |gpu: &GpuTracker| {
             let averages = &gpu.averages;
             Some(averages.usual_utilization()? - averages.utilization_at(now, gap)?)
