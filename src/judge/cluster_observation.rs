@@ -93,7 +93,7 @@ impl JudgeState {
             &self.limits,
         );
         self.observe_stops(cluster);
-        self.late_ranks.observe_groups(cluster, &self.job_groups, &self.limits);
+        self.observe_ranks(cluster);
         self.settle_paces(cluster);
         let congested = unnamed_leaf_ports(self, cluster);
         self.inferred_leaves.observe_congestion(congested, cluster.now(), &self.limits);
@@ -133,6 +133,13 @@ impl JudgeState {
             Some(before) if before == at => {}
             before => self.health.observe_node(cluster, node, at, before.is_none(), &self.limits),
         }
+    }
+
+    /// Looks for the ranks for which the others of their job wait.
+    fn observe_ranks(&mut self, cluster: &Cluster) {
+        self.late_ranks.observe_groups(cluster, &self.job_groups, &self.limits);
+        let gangs = (&self.gangs, &self.pauses);
+        self.standouts.observe_groups(cluster, &self.job_groups, gangs, &self.limits);
     }
 
     /// Ingests the newest sample of a GPU; returns whether another job began on it.

@@ -119,6 +119,7 @@ mod slowdown_causes;
 mod source_unread;
 mod standing_fault;
 mod standing_waits;
+mod standout_gpus;
 mod starved_job;
 mod starved_node;
 mod starved_rounds;

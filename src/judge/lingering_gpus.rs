@@ -43,8 +43,18 @@ pub(super) struct LingeringGpu {
     row: u32,
     /// How many times as long as they.
     pub(super) times: f64,
-    /// Whether it is known to do no more work than they do.
-    does_same_work: bool,
+    shown_by: LingeringSign,
+}
+
+/// What shows that a GPU takes longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LingeringSign {
+    /// Profiling counters: it does no more work than the others.
+    SameWork,
+    /// All others draw less power than usual, and it does not.
+    Power,
+    /// Since their job is slower all others do less than before, and it does not.
+    Unchanged,
 }
 
 /// Returns the only GPU of a job that works as usual while all others wait, by their power, if none has profiling counters: it
@@ -73,28 +83,49 @@ fn find_awaited(
     (own >= WORKS_SHARE && alike as f64 >= least).then_some(LingeringGpu {
         row,
         times: own / usual,
-        does_same_work: false,
+        shown_by: LingeringSign::Power,
     })
 }
 
 impl LingeringGpu {
+    /// Creates one that works as before, so many times as long as the others of its job.
+    pub(super) fn unchanged(row: u32, times: f64) -> Self {
+        Self { row, times, shown_by: LingeringSign::Unchanged }
+    }
+
     /// Returns what sets it apart.
     pub(super) fn words(self) -> String {
         let times = self.times;
-        if self.does_same_work {
-            format!(
+        match self.shown_by {
+            LingeringSign::SameWork => format!(
                 "it computes {times:.1} times as long as the others of its job for the same work"
-            )
-        } else {
-            format!(
+            ),
+            LingeringSign::Power => format!(
                 "the others of its job wait for it, as it works {times:.1} times as long; it is slow, or has more to do"
-            )
+            ),
+            LingeringSign::Unchanged => format!(
+                "it goes on as before while the others of its job do less, by a factor of {times:.2}; it is slow, or has more to do"
+            ),
         }
     }
 
     /// Returns the row of its evidence.
     pub(super) fn evidence_row(self) -> EvidenceRow {
-        if self.does_same_work { EvidenceRow::LingeringGpu } else { EvidenceRow::AwaitedGpu }
+        match self.shown_by {
+            LingeringSign::SameWork => EvidenceRow::LingeringGpu,
+            LingeringSign::Power => EvidenceRow::AwaitedGpu,
+            LingeringSign::Unchanged => EvidenceRow::UnchangedGpu,
+        }
+    }
+
+    /// Whether it is known only of the time in which its job is slower, all of it.
+    pub(super) fn is_of_whole_slowdown(self) -> bool {
+        self.shown_by == LingeringSign::Unchanged
+    }
+
+    /// Whether both are of the same GPU.
+    pub(super) fn is_same_gpu(&self, other: &Self) -> bool {
+        self.row == other.row
     }
 
     /// Whether it is this one.
@@ -136,7 +167,7 @@ pub(super) fn list_lingering(
     let lingering = |gpu: &(u32, f64, f64)| LingeringGpu {
         row: gpu.0,
         times: share(gpu) / usual_share,
-        does_same_work: true,
+        shown_by: LingeringSign::SameWork,
     };
     let found: Vec<LingeringGpu> = known.iter().filter(lingers).map(lingering).collect();
     let is_alike = |gpu: &&(u32, f64, f64)| {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, SanitizedText, catalogue::gpu};
+use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, catalogue::gpu};
 
 use super::{
     EvidenceRow, JudgeState, Thresholds,
@@ -251,9 +251,9 @@ impl<'a> SlowGpu<'a> {
         row: u32,
     ) -> Option<Self> {
         let limits = &judge.limits;
-        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        let now = cluster.now();
         let tracker = judge.gpus.get(row as usize)?;
-        let signals = tracker.averages.signals_at(now, gap, limits);
+        let signals = tracker.averages.signals_at(now, cluster.freshness_window(), limits);
         // The clock of a GPU that has become idle is no clock under load.
         let is_busy = |share: f64| share >= LIGHT_LOAD_RATIO;
         if !is_busy(signals.utilization?)
@@ -291,16 +291,17 @@ impl<'a> SlowGpu<'a> {
         let is_below = is_below || held_down.is_some();
         let is_plain = is_plain && !is_below;
         let declined = is_plain.then(|| Self::declined_clock(judge, cluster, row, group)).flatten();
-        let lingers = group.filter(|_| is_plain).and_then(|group| group.lingering_gpu(row));
+        let lingers = group.filter(|_| is_plain).and_then(|group| {
+            group.lingering_gpu(row).or_else(|| judge.standouts.of_gpu(group, row))
+        });
         if !is_throttled && !is_below && declined.is_none() && lingers.is_none() {
             return None;
         }
         let entry = cluster.device_at(DeviceClass::Gpu, row)?;
         let name = &cluster.node_by_id(entry.node)?.name;
-        let entity =
-            Entity::new_gpu(name, entry.device.key.first().unwrap_or(&SanitizedText::default()));
+        let index = entry.device.key.first().cloned().unwrap_or_default();
         Some(Self {
-            entity,
+            entity: Entity::new_gpu(name, &index),
             node: entry.node,
             interval: SampleInterval::of_gpus(cluster, cluster.node_by_id(entry.node)?),
             group,
@@ -376,7 +377,9 @@ impl<'a> SlowGpu<'a> {
         PendingFinding::of(kind, self.entity.clone(), kinds, true)
             .with_hold_seconds(if self.fallen.is_some() && !self.is_alone {
                 0.0
-            } else if self.lingers.is_some() || self.is_alone && self.hotter_than.is_none() {
+            } else if self.lingers.is_some_and(|gpu| !gpu.is_of_whole_slowdown())
+                || self.is_alone && self.hotter_than.is_none()
+            {
                 limits.unexplained_seconds.max(samples)
             } else {
                 limits.slow_gpu_seconds.max(samples)

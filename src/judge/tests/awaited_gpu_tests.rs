@@ -1,4 +1,6 @@
 //! Tests of a GPU without profiling counters that all others of its job wait for.
+//!
+//! That the others do less is also known from the time before, where a counter of energy and a temperature show it.
 
 use gaunt_schema::{Device, Dialect, FindingKind, Report, Severity, catalogue::gpu};
 
@@ -54,4 +56,41 @@ fn gpus_that_differ_among_themselves_or_all_do_less_wait_for_nobody() {
         []
     );
     assert_eq!(stragglers(|index| if index == 2 { 1.0 } else { 0.85 }), [], "hardly");
+}
+
+/// The same pages with a counter of energy, and GPUs that are warmer the more they draw if `told` by temperature too.
+fn unchanged_gpus(share: fn(u32) -> f64, told: bool) -> Vec<(String, Severity)> {
+    let mut fixture = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
+    fixture.run(ONSET + 120, |second, _| {
+        let mut page = page(second, share);
+        for index in 0..GPUS {
+            let device = || Device::new_gpu(index);
+            let (before, since) = (second.min(ONSET), (second - ONSET).max(0));
+            let joules = 600.0 * (before as f64 + since as f64 * share(index));
+            let wobble = (second * 7 + i64::from(index)) % 5;
+            push_reading(&mut page, device(), gpu::ENERGY, joules + wobble as f64);
+            let share = if second < ONSET { 1.0 } else { share(index) };
+            let celsius = if told { 35.0 + 30.0 * share } else { 65.0 };
+            push_reading(&mut page, device(), gpu::TEMPERATURE, celsius);
+        }
+        page
+    });
+    let open = fixture.judge.open_findings().into_iter();
+    open.filter(|finding| finding.kind == FindingKind::ComputeStraggler)
+        .map(|finding| (finding.id.clone(), finding.severity))
+        .collect()
+}
+
+#[test]
+fn gpu_that_goes_on_as_before_while_its_job_does_less_is_a_warning() {
+    let wanted = [("compute_straggler/gpu001/2".to_owned(), Severity::Warning)];
+    assert_eq!(unchanged_gpus(|index| if index == 2 { 1.0 } else { 0.85 }, true), wanted);
+}
+
+#[test]
+fn one_signal_or_two_unchanged_gpus_or_more_work_show_no_straggler() {
+    assert_eq!(unchanged_gpus(|index| if index == 2 { 1.0 } else { 0.85 }, false), []);
+    assert_eq!(unchanged_gpus(|index| if index < 2 { 1.0 } else { 0.85 }, true), []);
+    assert_eq!(unchanged_gpus(|_| 0.85, true), [], "all do less");
+    assert_eq!(unchanged_gpus(|index| if index == 2 { 1.1 } else { 1.0 }, true), [], "more work");
 }

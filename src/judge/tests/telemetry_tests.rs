@@ -102,7 +102,7 @@ pub(super) fn evidence_of<'a>(finding: &'a Finding, label: &str) -> Option<&'a E
 }
 
 fn cluster_at(second: i64, targets: Vec<ScrapeTarget>) -> Cluster {
-    let mut cluster = Cluster::new(Duration::from_secs(1), 10);
+    let mut cluster = Cluster::new(Duration::from_secs(1), 600);
     cluster.ingest_delivery(Delivery::Targets(targets));
     cluster.advance_to(UnixMs(second * 1_000));
     cluster

@@ -64,6 +64,7 @@ rows! {
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", Same)]).with_rare_changes();
     ENERGY, "Energy used since the driver was loaded.",
         Metric::new_counter("gaunt_gpu_energy_joules_total", Gpu, Unit::Joules, Bits64)
+            .with_history()
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", Per(1e3))]);
     TEMPERATURE, "Temperature of the GPU die.",
         Metric::new_gauge("gaunt_gpu_temperature_celsius", Gpu, Unit::Celsius, 1.0)
