@@ -11,6 +11,7 @@ mod baseline;
 mod baseline_acceptance;
 mod baseline_restore;
 mod baseline_snapshot;
+mod below_peers;
 mod busy_clock;
 mod certificate_expiring;
 mod checkpoint_pause;
@@ -295,6 +296,7 @@ impl Judge {
         self.state.tracker.open_ids_where(|finding| {
             if checkpoint_pause::is_unclear(&self.state, cluster, finding)
                 || crash_loop::is_between_runs(&self.state, finding)
+                || standing_fault::outlives_evidence(&self.state, cluster, finding)
             {
                 return true;
             }

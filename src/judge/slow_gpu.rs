@@ -6,17 +6,17 @@ use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, catalogue::gp
 
 use super::{
     EvidenceRow, JudgeState, Thresholds,
+    below_peers::{BelowPeers, works_more},
     clock_decline::declined_clock,
     evidence_sum::LevelEvidence,
     finding_lifecycle::DetectorOutcome,
-    gpu_signals::{GpuAverages, GpuSignals, LIGHT_LOAD_RATIO},
+    gpu_signals::LIGHT_LOAD_RATIO,
     job_group::JobGroup,
     lingering_gpus::LingeringGpu,
     lone_clock::{HELD_DOWN, fallen_alone, held_down},
-    peer_clocks::model_of,
-    peer_gpus::{PeerGpus, StepPeers},
+    peer_gpus::StepPeers,
     pending_finding::{PendingFinding, format_count},
-    robust_stats::{RobustStats, median},
+    robust_stats::RobustStats,
     sample_interval::SampleInterval,
     slow_node,
 };
@@ -70,12 +70,6 @@ fn is_capped(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> bool {
     fallen >= 2 && (fallen * 2 > nodes.len() || fallen_far < fallen)
 }
 
-/// Whether a GPU draws more than usual: it works more, and its clock yields to that.
-fn works_more(judge: &JudgeState, row: u32, signals: &GpuSignals) -> bool {
-    let usual = judge.gpus.get(row as usize).and_then(|gpu| gpu.averages.usual_power());
-    signals.power.zip(usual).is_some_and(|(power, usual)| power > usual)
-}
-
 /// Returns by which share a GPU's clock is below the lowest of its past.
 fn clock_fall(judge: &JudgeState, cluster: &Cluster, row: u32) -> Option<f64> {
     let averages = &judge.gpus.get(row as usize)?.averages;
@@ -95,101 +89,6 @@ fn falls_with_others(
     let fall_of = |row| clock_fall(judge, cluster, row);
     let others = peers.median_fall_of_others((index, group), own, fall_of);
     others.is_some_and(|others| others > judge.limits.as_ever_ratio && others * 2.0 > own)
-}
-
-/// Whether the clock of a GPU is below those of its peers, and what else sets it apart from them.
-struct BelowPeers {
-    is_below: bool,
-    /// The clocks of the peers that it was compared with.
-    peers: Option<RobustStats>,
-    /// The temperature from which it is hotter than its peers, if it is and reports no reason.
-    hotter_than: Option<f64>,
-    /// Its activity / median of its peers, if they wait for it and its clock did not fall: it may always have been so, and
-    /// by design.
-    awaited: Option<f64>,
-}
-
-impl BelowPeers {
-    fn of(
-        judge: &JudgeState,
-        cluster: &Cluster,
-        step: &mut StepPeers,
-        (row, clock): (u32, f64),
-        signals: &GpuSignals,
-    ) -> Self {
-        let limits = &judge.limits;
-        let peers = judge.job_groups.clocks_of_peers(&judge.gpus, cluster, limits, row);
-        let none = Self { is_below: false, peers, hotter_than: None, awaited: None };
-        let is_outlier = |peers: &RobustStats| {
-            clock < peers.lower_quartile * limits.slow_clock_ratio
-                && peers.robust_score(clock, limits.noise_floor_ratio) < -limits.peer_score
-        };
-        let of_role = peers.filter(is_outlier);
-        let averages = judge.gpus.get(row as usize).map(|gpu| &gpu.averages);
-        let lowest = averages.and_then(GpuAverages::lowest_clock);
-        let has_fallen = !works_more(judge, row, signals)
-            && lowest.is_some_and(|it| clock < it * (1.0 - limits.drift_slack_ratio));
-        let group = judge.job_groups.of(row);
-        // A whole node that has fallen is half of the clocks of a job of two.
-        let is_split =
-            of_role.is_none() && has_fallen && group.is_some_and(|it| it.nodes.len() > 1);
-        let others = is_split.then(|| step.peers_of(judge, cluster, row)).flatten();
-        let power = averages.and_then(GpuAverages::usual_power);
-        let of_others = others.and_then(|others| {
-            others.clocks(judge, cluster).role_clocks(model_of(cluster, row), power)
-        });
-        let of_role = of_role.or(of_others.filter(is_outlier));
-        // The GPUs of a slow node draw less power than the others, as if they had another role.
-        let of_any = group.and_then(|group| group.peers.fastest_role(model_of(cluster, row)));
-        let Some(below) = of_role.or(of_any.filter(is_outlier)) else { return none };
-        let others = step.peers_of(judge, cluster, row).unwrap_or_default();
-        let reports_reason = signals.hw_slowdown.is_some() || signals.sw_thermal.is_some();
-        let temperature = |row: u32| cluster.current_value(gpu::TEMPERATURE, row);
-        let hotter_than = others
-            .temperature(cluster)
-            .map(|usual| usual + HOTTER_KELVIN)
-            .filter(|hot| !reports_reason && temperature(row) >= Some(*hot));
-        let awaited = awaited_activity(judge, cluster, signals, &others);
-        let found = Self { is_below: true, peers: Some(below), hotter_than, awaited };
-        if of_role.is_some() && has_fallen {
-            return Self { awaited: None, ..found };
-        }
-        // Without a past, a node whose GPUs are all alike is slower by design.
-        let differs =
-            of_role.is_some() && lowest.is_none() && differs_from_node(judge, cluster, row, clock);
-        if awaited.is_some() || hotter_than.is_some() || differs { found } else { none }
-    }
-}
-
-/// Boards that do the same work differ by up to ten kelvin with their place in the air: so much more is no such
-/// difference.
-const HOTTER_KELVIN: f64 = 15.0;
-
-/// Returns the activity of a GPU, as a multiple of its peers', if they wait for it: it computes for a larger share of the
-/// time and draws less power than most of them. One with more work than they have draws more.
-fn awaited_activity(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    own: &GpuSignals,
-    peers: &PeerGpus,
-) -> Option<f64> {
-    let usual = peers.work(judge, cluster);
-    let draws_less = own.power? < usual.power?;
-    let activity = own.tensor? / usual.tensor.filter(|usual| *usual > 0.0)?;
-    (draws_less && activity >= judge.limits.uneven_times).then_some(activity)
-}
-
-/// Whether a GPU's clock is far below that of most other GPUs of its node.
-fn differs_from_node(judge: &JudgeState, cluster: &Cluster, row: u32, clock: f64) -> bool {
-    let limits = &judge.limits;
-    let node =
-        cluster.device_at(DeviceClass::Gpu, row).and_then(|entry| cluster.node_by_id(entry.node));
-    let rows = node.map(|node| node.device_rows(DeviceClass::Gpu)).unwrap_or_default();
-    let others = rows.iter().filter(|other| **other != row);
-    let clock_of =
-        |row: &u32| judge.gpus.get(*row as usize)?.averages.clock_hertz(cluster.now(), limits);
-    median(others.filter_map(clock_of))
-        .is_some_and(|others| clock < others * limits.slow_clock_ratio)
 }
 
 /// Whether the clock of a GPU has clearly fallen behind the rest of its job: with most of its node, or alone while the
@@ -228,9 +127,10 @@ struct SlowGpu<'a> {
     awaited: Option<f64>,
     /// How much longer than the others of its job it takes, if it does.
     lingers: Option<LingeringGpu>,
-    /// SM clock / peer median.
     clock: f64,
+    /// The clocks of its peers, and the share of their lower quartile from which it is below them.
     peers: Option<RobustStats>,
+    least_of_peers: f64,
     is_throttled: bool,
     is_below: bool,
     /// The clock from which it is below the lowest of its past, if many samples show that it is, and its clock / lowest.
@@ -265,11 +165,10 @@ impl<'a> SlowGpu<'a> {
             [signals.hw_slowdown, signals.sw_thermal].into_iter().flatten().reduce(f64::max);
         let clock = tracker.averages.clock_hertz(now, limits)?;
         let is_throttled = throttled.is_some_and(|throttled| throttled >= limits.clock_event_ratio);
-        let temperature = cluster.current_value(gpu::TEMPERATURE, row);
         let group = judge.job_groups.of(row);
         // A waiting GPU has a higher clock than a computing one: the lower quartile computes.
         let baseline = tracker.averages.lowest_clock();
-        let BelowPeers { is_below, peers: peer_clocks, hotter_than, awaited } =
+        let BelowPeers { is_below, peers: peer_clocks, least, hotter_than, awaited } =
             BelowPeers::of(judge, cluster, peers, (row, clock), &signals);
         let fallen_below =
             baseline.map(|lowest| lowest * (1.0 - limits.drift_slack_ratio)).filter(|least| {
@@ -306,7 +205,7 @@ impl<'a> SlowGpu<'a> {
             interval: SampleInterval::of_gpus(cluster, cluster.node_by_id(entry.node)?),
             group,
             throttled,
-            temperature,
+            temperature: cluster.current_value(gpu::TEMPERATURE, row),
             hotter_than: match alone {
                 Some(alone) => alone.hot_from,
                 None => hotter_than.filter(|_| is_below),
@@ -315,6 +214,7 @@ impl<'a> SlowGpu<'a> {
             lingers,
             clock,
             peers: peer_clocks,
+            least_of_peers: least,
             is_throttled,
             is_below,
             is_alone: alone.is_some(),
@@ -412,7 +312,7 @@ impl<'a> SlowGpu<'a> {
                     Some(self.clock),
                     self.held_down.or(self.fallen.map(|(least, _)| least)).or_else(|| {
                         let peers = self.peers.filter(|_| self.is_below)?;
-                        Some(peers.lower_quartile * limits.slow_clock_ratio)
+                        Some(peers.lower_quartile * self.least_of_peers)
                     }),
                 )
                 .with_note(match (self.fallen, self.is_below) {

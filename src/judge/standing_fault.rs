@@ -1,13 +1,52 @@
 //! Standing faults: what has been broken while a job ran as usual does not explain why that job is slow or stands now.
 
 use gaunt_cluster::Cluster;
-use gaunt_schema::{DeviceClass, EntityKind, Finding, FindingKind, SanitizedText, Severity};
+use gaunt_schema::{
+    DeviceClass, EntityKind, Finding, FindingKind, SanitizedText, Severity, UnixMs,
+};
 
 use super::{JudgeState, frozen_baselines::Harm, job_group::JobGroup};
 
 /// Seconds for which a job must run as usual beside a fault, or after a restart: averages of a job that stops show its
 /// usual pace for a while, and so do those of its first samples.
 const USUAL_SECONDS: f64 = 120.0;
+
+/// Seconds for which a finding outlives its evidence while its job is still slower and nothing else explains that.
+const OUTLIVES_SECONDS: f64 = 300.0;
+
+/// Findings whose evidence comes and goes with the phases of a job.
+const COMES_AND_GOES: [FindingKind; 3] =
+    [FindingKind::DataStarved, FindingKind::HostBound, FindingKind::ComputeStraggler];
+
+/// Whether the evidence of an open finding is gone, but not what it costs: its job is still slower, and no other finding on
+/// its node has evidence.
+pub(super) fn outlives_evidence(judge: &JudgeState, cluster: &Cluster, finding: &Finding) -> bool {
+    let limits = &judge.limits;
+    if !COMES_AND_GOES.contains(&finding.kind) || finding.severity == Severity::Info {
+        return false;
+    }
+    let seconds_since = |at: UnixMs| cluster.now().duration_since(at).as_secs_f64();
+    let life = &finding.life;
+    let stood = life.seen.duration_since(life.opened).as_secs_f64();
+    if seconds_since(life.seen) > OUTLIVES_SECONDS || stood < limits.unexplained_seconds {
+        return false;
+    }
+    let node = finding.entity.node.as_ref();
+    let is_other = |other: &Finding| {
+        other.id != finding.id
+            && other.severity > Severity::Info
+            && other.entity.node.as_ref() == node
+            && other.life.seen > life.seen
+    };
+    let rows = node.and_then(|name| cluster.node_by_name(name));
+    let rows = rows.map(|(_, node)| node.device_rows(DeviceClass::Gpu)).unwrap_or_default();
+    let is_slower = |group: &JobGroup| {
+        judge.gangs.of(group).is_slower(group, limits)
+            && group.confirmed_slowdown(limits.unexplained_ratio).is_some()
+    };
+    !judge.tracker.iter_open().any(is_other)
+        && judge.job_groups.groups_on(rows).into_iter().any(is_slower)
+}
 
 /// Whether a fault is either there or not: it does not become worse while its finding is open.
 pub(super) const fn is_there_or_not(kind: FindingKind) -> bool {

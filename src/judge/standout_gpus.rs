@@ -38,6 +38,9 @@ const LEAST_DISTANCE: f64 = 3.0;
 /// The noise of a ratio that is always assumed: values are rounded.
 const LEAST_NOISE: f64 = 0.002;
 
+/// A GPU that loses more than this share of what the others lose does not go on as before.
+const MOST_OF_LOSS: f64 = 0.5;
+
 /// A GPU that does so much more than before has other work.
 const MORE_WORK_TIMES: f64 = 1.25;
 
@@ -46,6 +49,9 @@ const MORE_WORK_TIMES: f64 = 1.25;
 const BEFORE_SECONDS: f64 = 300.0;
 const GUARD_BEFORE_SECONDS: f64 = 30.0;
 const GUARD_SINCE_SECONDS: f64 = 15.0;
+
+/// The most seconds since then that are compared, the last ones: what stood out may be over.
+const MOST_SINCE_SECONDS: f64 = 300.0;
 
 /// The least points of a GPU before and since.
 const LEAST_BEFORE: usize = 4;
@@ -169,6 +175,7 @@ fn tell_apart(changes: &[SignalChange], group: &JobGroup) -> Option<(u32, f64)> 
     let own = if changes.len() < MANY_GPUS { most.noise } else { 0.0 };
     let noise = (usual.spread + LEAST_NOISE).hypot(own);
     let stands_out = most.ratio - next >= LEAST_DISTANCE * noise
+        && 1.0 - most.ratio <= MOST_OF_LOSS * (1.0 - usual.median)
         && most.ratio <= MORE_WORK_TIMES
         && usual.median <= MOST_OF_OTHERS;
     stands_out.then(|| (most.row, most.ratio / usual.median))
@@ -191,6 +198,7 @@ fn collect_changes(
         let (before, after) = points.split_at(points.len().saturating_sub(since));
         let before = &before[..before.len().saturating_sub(in_points(GUARD_BEFORE_SECONDS))];
         let after = after.get(in_points(guard)..).unwrap_or_default();
+        let after = &after[after.len().saturating_sub(in_points(MOST_SINCE_SECONDS))..];
         let (usual, usual_noise) = mean_of(before, LEAST_BEFORE)?;
         let (now, noise) = mean_of(after, LEAST_SINCE)?;
         (usual > 0.0).then(|| SignalChange {
