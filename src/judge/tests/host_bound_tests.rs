@@ -108,3 +108,19 @@ fn host_that_waits_for_memory_is_told_while_a_job_uses_its_gpus() {
     assert_eq!(told_of(0.05, used), [], "its page cache is reclaimed");
     assert_eq!(told_of(0.3, 0), [], "nobody uses it");
 }
+
+#[test]
+fn finding_outlives_its_evidence_while_its_job_is_slower() {
+    let mut fixture = JobFixture::new();
+    fixture.run(200, [Some(BUSY), Some(BUSY)]);
+    let [_, tensor, sm] = BUSY.gpu;
+    let low = [tensor * 0.7, sm * 0.7];
+    let host = NodeShown { gpu: [0.7, low[0], low[1]], busiest: 0.99, ..BUSY };
+    let peer = NodeShown { gpu: [1.0, low[0], low[1]], ..BUSY };
+    fixture.run(150, [Some(host), Some(peer)]);
+    assert_eq!(fixture.open_ids(), ["host_bound/gpu001"]);
+    fixture.run(200, [Some(peer), Some(peer)]);
+    assert_eq!(fixture.open_ids(), ["host_bound/gpu001"], "its job is still slower");
+    fixture.run(200, [Some(peer), Some(peer)]);
+    assert!(!fixture.open_ids().contains(&"host_bound/gpu001"), "{:?}", fixture.open_ids());
+}
