@@ -164,6 +164,16 @@ fn severity_rises_at_once_and_falls_late() {
 }
 
 #[test]
+fn severity_falls_after_evidence_that_was_weaker_all_the_time() {
+    let mut run = LifecycleRun::default();
+    run.run_step(vec![node_finding("a", Severity::Critical, 1.0)]);
+    run.with_evidence(5).without_evidence(8).with_evidence(5);
+    assert_eq!(run.only_record().finding.severity, Severity::Critical, "weaker for 5 s");
+    run.with_evidence(10);
+    assert_eq!(run.only_record().finding.severity, Severity::Warning);
+}
+
+#[test]
 fn cost_changes_are_recorded_rarely_and_bounded() {
     let mut run = LifecycleRun::default();
     for second in 0..3_600_u32 {

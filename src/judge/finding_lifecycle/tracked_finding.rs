@@ -296,6 +296,10 @@ impl TrackedFinding {
             self.calmer = None;
             return asked;
         }
+        // Weaker before a pause of its job and after it is not weaker all the time.
+        if self.missed {
+            self.calmer = None;
+        }
         let since = *self.calmer.get_or_insert(now);
         // The first samples after a restart are weaker evidence than those before it.
         if self.unsettled {
