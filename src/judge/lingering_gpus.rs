@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use gaunt_schema::UnixMs;
 
-use super::{EvidenceRow, Thresholds, gpu_tracker::GpuTracker, robust_stats::median};
+use super::{
+    EvidenceRow, Thresholds, gpu_tracker::GpuTracker, pending_finding::format_percent,
+    robust_stats::median,
+};
 
 /// The SM activity for the same tensor activity from which a GPU may linger, as a multiple of the median of its job: ranks of
 /// one job differ by a few per cent, and the waiting of the others is at most a third of theirs. Both are averages of the
@@ -104,7 +107,8 @@ impl LingeringGpu {
                 "the others of its job wait for it, as it works {times:.1} times as long; it is slow, or has more to do"
             ),
             LingeringSign::Unchanged => format!(
-                "it goes on as before while the others of its job do less, by a factor of {times:.2}; it is slow, or has more to do"
+                "it goes on as before while the others of its job do {} less; it is slow, or has more to do",
+                format_percent(1.0 - 1.0 / times)
             ),
         }
     }

@@ -127,6 +127,7 @@ struct SlowGpu<'a> {
     awaited: Option<f64>,
     /// How much longer than the others of its job it takes, if it does.
     lingers: Option<LingeringGpu>,
+    /// Its SM clock in hertz.
     clock: f64,
     /// The clocks of its peers, and the share of their lower quartile from which it is below them.
     peers: Option<RobustStats>,
