@@ -262,7 +262,7 @@ evidence_rows! {
         own(&[gpu::SM_ACTIVE, gpu::TENSOR_ACTIVE]);
     AwaitedGpu: "power / usual, as a multiple of that of its waiting job", Ratio, own(&[gpu::POWER]);
     UnchangedGpu: "change of its power, temperature or activity / that of its job", Ratio,
-        own(&[gpu::ENERGY, gpu::TEMPERATURE, gpu::SM_ACTIVE, gpu::DRAM_ACTIVE, gpu::MEMORY_ACTIVITY]);
+        own(&[gpu::ENERGY, gpu::POWER, gpu::TEMPERATURE, gpu::SM_ACTIVE, gpu::DRAM_ACTIVE, gpu::MEMORY_ACTIVITY]);
     DramActivity: "DRAM activity", Ratio, own(&[gpu::DRAM_ACTIVE]);
     MemoryActivity: "memory activity", Ratio,
         own(&[gpu::MEMORY_ACTIVITY]).limit("standstill_ratio").below();

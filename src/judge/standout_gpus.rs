@@ -53,6 +53,9 @@ const GUARD_SINCE_SECONDS: f64 = 15.0;
 /// The most seconds since then that are compared, the last ones: what stood out may be over.
 const MOST_SINCE_SECONDS: f64 = 300.0;
 
+/// A job that has been slower for longer than this, in seconds, is not compared any more: history ends.
+const MOST_SLOWER_SECONDS: f64 = 1200.0;
+
 /// The least points of a GPU before and since.
 const LEAST_BEFORE: usize = 4;
 const LEAST_SINCE: usize = 3;
@@ -148,12 +151,13 @@ impl StandoutRecord {
 
 /// Returns the only GPU of a job that goes on as it did until `usual_at`.
 fn find_standout(cluster: &Cluster, group: &JobGroup, usual_at: UnixMs) -> Option<LingeringGpu> {
-    if !(LEAST_GPUS..=MOST_GPUS).contains(&group.gpus.len()) {
+    let slower_s = cluster.now().duration_since(usual_at).as_secs_f64();
+    if !(LEAST_GPUS..=MOST_GPUS).contains(&group.gpus.len()) || slower_s > MOST_SLOWER_SECONDS {
         return None;
     }
     let tells_apart = |metrics: &&[MetricId]| {
         let changes =
-            metrics.iter().map(|metric| collect_changes(cluster, group, *metric, usual_at));
+            metrics.iter().map(|metric| collect_changes(cluster, group, *metric, slower_s));
         tell_apart(&changes.into_iter().find(|changes| changes.len() >= LEAST_GPUS)?, group)
     };
     let told: Vec<(u32, f64)> = SIGNALS.iter().filter_map(tells_apart).collect();
@@ -181,16 +185,16 @@ fn tell_apart(changes: &[SignalChange], group: &JobGroup) -> Option<(u32, f64)> 
     stands_out.then(|| (most.row, most.ratio / usual.median))
 }
 
-/// Returns how a signal of each GPU changed.
+/// Returns how a signal of each GPU changed since its job is slower.
 fn collect_changes(
     cluster: &Cluster,
     group: &JobGroup,
     metric: MetricId,
-    usual_at: UnixMs,
+    slower_s: f64,
 ) -> Vec<SignalChange> {
     let period = cluster.scrape_period().as_secs_f64();
     let in_points = |seconds: f64| (seconds / period).ceil() as usize;
-    let since = in_points(cluster.now().duration_since(usual_at).as_secs_f64());
+    let since = in_points(slower_s);
     let before = in_points(BEFORE_SECONDS);
     let guard = group.interval.seconds().max(GUARD_SINCE_SECONDS);
     let change = |row: &u32| {

@@ -32,13 +32,18 @@ fn page(second: i64, share: impl Fn(u32) -> f64) -> Report {
 }
 
 /// The GPUs that are told as stragglers, with how severe that is.
-fn stragglers(share: fn(u32) -> f64) -> Vec<(String, Severity)> {
-    let mut fixture = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
-    fixture.run(ONSET + 150, |second, _| page(second, share));
+fn told_stragglers(fixture: &TargetFixture) -> Vec<(String, Severity)> {
     let open = fixture.judge.open_findings().into_iter();
     open.filter(|finding| finding.kind == FindingKind::ComputeStraggler)
         .map(|finding| (finding.id.clone(), finding.severity))
         .collect()
+}
+
+/// The same of GPUs whose power is all that is known.
+fn stragglers(share: fn(u32) -> f64) -> Vec<(String, Severity)> {
+    let mut fixture = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
+    fixture.run(ONSET + 150, |second, _| page(second, share));
+    told_stragglers(&fixture)
 }
 
 #[test]
@@ -58,8 +63,8 @@ fn gpus_that_differ_among_themselves_or_all_do_less_wait_for_nobody() {
     assert_eq!(stragglers(|index| if index == 2 { 1.0 } else { 0.85 }), [], "hardly");
 }
 
-/// The same pages with a counter of energy, and GPUs that are warmer the more they draw if `told` by temperature too.
-fn unchanged_gpus(share: fn(u32) -> f64, told: bool) -> Vec<(String, Severity)> {
+/// The same with a counter of energy, and with GPUs that are warmer the more they draw if the temperature tells it too.
+fn unchanged_gpus(share: fn(u32) -> f64, by_temperature: bool) -> Vec<(String, Severity)> {
     let mut fixture = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
     fixture.run(ONSET + 120, |second, _| {
         let mut page = page(second, share);
@@ -70,15 +75,12 @@ fn unchanged_gpus(share: fn(u32) -> f64, told: bool) -> Vec<(String, Severity)> 
             let wobble = (second * 7 + i64::from(index)) % 5;
             push_reading(&mut page, device(), gpu::ENERGY, joules + wobble as f64);
             let share = if second < ONSET { 1.0 } else { share(index) };
-            let celsius = if told { 35.0 + 30.0 * share } else { 65.0 };
+            let celsius = if by_temperature { 35.0 + 30.0 * share } else { 65.0 };
             push_reading(&mut page, device(), gpu::TEMPERATURE, celsius);
         }
         page
     });
-    let open = fixture.judge.open_findings().into_iter();
-    open.filter(|finding| finding.kind == FindingKind::ComputeStraggler)
-        .map(|finding| (finding.id.clone(), finding.severity))
-        .collect()
+    told_stragglers(&fixture)
 }
 
 #[test]
