@@ -16,7 +16,7 @@ use super::{
     job_group::{JobGroup, JobGroups},
     job_pauses::Pauses,
     lingering_gpus::LingeringGpu,
-    robust_stats::{RobustStats, sorted_finite},
+    robust_stats::{RobustStats, median},
 };
 
 /// What a GPU that waits does less of; each with what tells the same where it is not reported.
@@ -67,8 +67,9 @@ const MOST_GPUS: usize = 2048;
 /// The GPUs from which their differences show the noise of each.
 const MANY_GPUS: usize = 8;
 
-/// The others do less if their median changed to this at most.
+/// The others do less if their median changed to this at most. Less than the other is an end or a pause: they do nothing.
 const MOST_OF_OTHERS: f64 = 0.985;
+const LEAST_OF_OTHERS: f64 = 0.1;
 
 /// Seconds between two comparisons of a job, of which two in a row must tell the same GPU apart.
 const COMPARED_SECONDS: f64 = 10.0;
@@ -127,6 +128,7 @@ impl StandoutTable {
             let usual_at = evidence.last_usual();
             let is_read = is_due
                 && evidence.is_slower(group, limits)
+                && evidence.is_steady(group)
                 && usual_at > UnixMs(0)
                 && !pauses.distort_averages(group, now, limits);
             let record = if is_read {
@@ -158,20 +160,22 @@ fn find_standout(cluster: &Cluster, group: &JobGroup, usual_at: UnixMs) -> Optio
     let tells_apart = |metrics: &&[MetricId]| {
         let changes =
             metrics.iter().map(|metric| collect_changes(cluster, group, *metric, slower_s));
-        tell_apart(&changes.into_iter().find(|changes| changes.len() >= LEAST_GPUS)?, group)
+        tell_apart(
+            &changes.into_iter().find(|changes| changes.len() >= LEAST_GPUS)?,
+            group.gpus.len(),
+        )
     };
     let told: Vec<(u32, f64)> = SIGNALS.iter().filter_map(tells_apart).collect();
     let (row, _) = *told.first()?;
     let is_same = told.iter().all(|(other, _)| *other == row);
-    let times = sorted_finite(told.iter().map(|(_, times)| *times));
-    (is_same && told.len() >= LEAST_SIGNALS)
-        .then(|| LingeringGpu::unchanged(row, times[times.len() / 2]))
+    let times = median(told.iter().map(|(_, times)| *times))?;
+    (is_same && told.len() >= LEAST_SIGNALS).then(|| LingeringGpu::unchanged(row, times))
 }
 
-/// Returns the GPU that a signal tells apart from all others, and its change / the median change.
-fn tell_apart(changes: &[SignalChange], group: &JobGroup) -> Option<(u32, f64)> {
+/// Returns the GPU that a signal tells apart from all others of a job with so many, and its change / the median change.
+fn tell_apart(changes: &[SignalChange], of: usize) -> Option<(u32, f64)> {
     let ratios: Vec<f64> = changes.iter().map(|change| change.ratio).collect();
-    let usual = RobustStats::of(&ratios, LEAST_GPUS.max(group.gpus.len() * 3 / 4))?;
+    let usual = RobustStats::of(&ratios, LEAST_GPUS.max(of * 3 / 4))?;
     let most = changes.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio))?;
     let others = changes.iter().filter(|other| other.row != most.row);
     let next = others.map(|other| other.ratio).max_by(f64::total_cmp)?;
@@ -181,7 +185,7 @@ fn tell_apart(changes: &[SignalChange], group: &JobGroup) -> Option<(u32, f64)> 
     let stands_out = most.ratio - next >= LEAST_DISTANCE * noise
         && 1.0 - most.ratio <= MOST_OF_LOSS * (1.0 - usual.median)
         && most.ratio <= MORE_WORK_TIMES
-        && usual.median <= MOST_OF_OTHERS;
+        && (LEAST_OF_OTHERS..=MOST_OF_OTHERS).contains(&usual.median);
     stands_out.then(|| (most.row, most.ratio / usual.median))
 }
 
@@ -226,4 +230,22 @@ fn mean_of(points: &[Option<f32>], least: usize) -> Option<(f64, f64)> {
     let variance = known().map(|point| (point - mean).powi(2)).sum::<f64>() / (count - 1) as f64;
     let changes = known().zip(known().skip(1)).filter(|(a, b)| a.total_cmp(b).is_ne()).count();
     Some((mean, (variance / (changes + 1) as f64).sqrt()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changes(ratio: impl Fn(u32) -> f64) -> Vec<SignalChange> {
+        (0..8).map(|row| SignalChange { row, ratio: ratio(row), noise: 0.001 }).collect()
+    }
+
+    #[test]
+    fn gpu_is_told_apart_from_others_that_do_less_and_not_from_others_that_do_nothing() {
+        let but_one = |others: f64| changes(move |row| if row == 3 { 1.0 } else { others });
+        assert_eq!(tell_apart(&but_one(0.8), 8), Some((3, 1.25)));
+        assert_eq!(tell_apart(&but_one(0.99), 8), None);
+        assert_eq!(tell_apart(&but_one(0.0), 8), None);
+        assert_eq!(tell_apart(&changes(|_| 0.0), 8), None);
+    }
 }

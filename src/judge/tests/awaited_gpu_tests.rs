@@ -96,3 +96,25 @@ fn one_signal_or_two_unchanged_gpus_or_more_work_show_no_straggler() {
     assert_eq!(unchanged_gpus(|_| 0.85, true), [], "all do less");
     assert_eq!(unchanged_gpus(|index| if index == 2 { 1.1 } else { 1.0 }, true), [], "more work");
 }
+
+#[test]
+fn gpu_that_works_on_after_all_others_stop_is_no_straggler() {
+    let share = |index| if index == 2 { 1.0 } else { 0.0 };
+    let mut fixture = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
+    fixture.run(ONSET + 400, |second, _| {
+        let mut page = page(second, share);
+        for index in 0..GPUS {
+            let share = if second < ONSET { 1.0 } else { share(index) };
+            for (metric, value) in [
+                (gpu::UTILIZATION, share),
+                (gpu::SM_ACTIVE, 0.8 * share),
+                (gpu::DRAM_ACTIVE, 0.5 * share),
+                (gpu::POWER, 100.0 + 500.0 * share),
+            ] {
+                push_reading(&mut page, Device::new_gpu(index), metric, value);
+            }
+        }
+        page
+    });
+    assert_eq!(told_stragglers(&fixture), []);
+}
