@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, SanitizedText};
+use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, SanitizedText, Severity};
 
 use super::{
     EvidenceRow, JudgeState,
@@ -121,7 +121,18 @@ pub(super) fn unnamed_leaf_finding(
     let times = EvidenceRow::CongestedTogether
         .to_evidence(Some(f64::from(group.times)), None)
         .with_note("no topology: the shared leaf is inferred from this");
-    congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, (judge.limits.together_ports, format!("together_ports, of {all}")))
+    let mut pending = congestion_finding(
+        judge,
+        cluster,
+        FindingKind::LeafCongested,
+        entity,
+        &bad,
+        (judge.limits.together_ports, format!("together_ports, of {all}")),
+    );
+    if group.is_chance {
+        pending.finding.severity = Severity::Info;
+    }
+    pending
         .with_hold_seconds(judge.limits.incast_seconds.max(SampleInterval::of_pages(cluster).two_sample_seconds(&judge.limits)))
         .mark_learned()
         .with_summary(
