@@ -324,7 +324,9 @@ impl<'a> StarvedNode<'a> {
         // Its own drop and the waiting of the others are one kind of evidence seen from two sides.
         let is_relative = alone || waits || self.idle_ranks == Some(true);
         // A CPU that does more than before, while GPUs do less of the same, works for them and is too slow.
-        let is_busier = pegged && does_less_of_the_same(judge, cluster, self.group);
+        // GPUs that wait for requests do less at times, and their number decides how busy the host is.
+        let is_steady = judge.gangs.of(self.group).is_steady(self.group);
+        let is_busier = pegged && is_steady && does_less_of_the_same(judge, cluster, self.group);
         // Chores make tasks wait on any host: that pages where it is known to be more than hosts do by chance, or where
         // the rest of the job waits for this node.
         let is_much = pressure.is_clear(&self.host)
