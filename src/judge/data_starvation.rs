@@ -191,9 +191,13 @@ fn add_only_pressed(
     }
     let starved = StarvedNode::of_idle_rows(judge, cluster, group, id, None, false);
     let pending = starved.and_then(|starved| starved.pending_finding(judge, cluster));
+    // A chore that costs next to nothing is over before it is worth a word.
+    let is_small =
+        group.slowdown_ratio().is_some_and(|lost| lost < judge.limits.slowed_ratio * SMALL_TIMES);
+    let settles = if is_small { judge.limits.pause_settle_seconds } else { 0.0 };
     outcome.suspicions.extend(pending.map(|mut pending| {
         pending.finding.severity = Severity::Warning;
-        pending
+        pending.with_warning_delay(settles)
     }));
 }
 
@@ -235,8 +239,8 @@ fn is_shown_by_gpus(judge: &JudgeState, groups: &[(&JobGroup, Vec<StarvedNode<'_
     let is_low = |starved: &StarvedNode<'_>| starved.is_below_baseline(&judge.limits);
     groups.iter().any(|(group, starved)| {
         let evidence = judge.gangs.of(group);
-        evidence.is_slower(group, &judge.limits)
-            || (evidence.is_steady(group) && starved.iter().any(is_low))
+        evidence.is_steady(group)
+            && (evidence.is_slower(group, &judge.limits) || starved.iter().any(is_low))
     })
 }
 
