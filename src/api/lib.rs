@@ -338,6 +338,14 @@ pub enum Refusal {
         /// The limit.
         limit: u32,
     },
+    /// gaunt has an error that this question met.
+    #[error(
+        "gaunt failed to answer this: {error}; report it with the line of the aggregator's log that says where"
+    )]
+    Failed {
+        /// Its message.
+        error: SanitizedText,
+    },
 }
 
 impl Refusal {

@@ -30,6 +30,7 @@ mod finding_answers;
 mod finding_contexts;
 mod finding_journal;
 mod fleet_overview;
+mod guarded_answer;
 mod history_answers;
 mod history_readings;
 #[cfg(test)]
@@ -72,6 +73,7 @@ pub use engine_loop::{monotonic_clock, spawn_existing, spawn_new, spawn_stepped,
 pub use finding_journal::{FindingJournal, JournalDay, JournalEntry, KEPT_DAYS, day_number};
 pub use fleet_overview::{MAX_WORST, worst_findings};
 pub use gaunt_judge::BaselineSnapshot;
+use guarded_answer::answer_guarded;
 pub use history_readings::{HistoryReadings, NodeHistoryReadings};
 use judgement_task::{JudgementResult, JudgementTask};
 use lost_gpus::LostGpuSeries;
@@ -410,7 +412,7 @@ impl Engine {
 
     /// Answers a question about the last tick.
     pub fn answer_question(&self, question: &Question) -> Answer {
-        self.compute_answer(question).unwrap_or_else(Answer::Refused)
+        answer_guarded(|| self.compute_answer(question))
     }
 
     fn compute_answer(&self, question: &Question) -> Result<Answer, Refusal> {

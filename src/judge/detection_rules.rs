@@ -187,6 +187,11 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
         "A certificate of an exporter, as its page states it, or of gaunt itself expires soon, or has expired.",
         &["certificate_seconds"],
     ),
+    (
+        FindingKind::JudgementFailed,
+        "A rule of gaunt failed on this data. All findings stay as they are, and after a while gaunt tries again.",
+        &[],
+    ),
 ];
 
 /// Returns how findings of a kind are detected, and the limits that apply besides those of their values.

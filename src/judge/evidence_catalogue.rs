@@ -326,6 +326,7 @@ evidence_rows! {
     StalledTime: "time in which gaunt was stalled, last minute", Ratio,
         other(&[]).limit("own_late_ratio");
     ScrapeInterval: "actual scrape interval / configured", Count, other(&[]).limit("own_late_ratio");
+    FailedJudgements: "judgements that failed one after the other", Count, other(&[]);
     StaleGpus: "GPUs with stale values", Count,
         own(&[gpu::UTILIZATION, gpu::POWER]).limit("driver_hung_seconds");
     CollectorSuccess: "success of collector", Count,

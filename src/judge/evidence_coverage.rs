@@ -38,9 +38,9 @@ fn evidence_class(kind: FindingKind) -> Option<DeviceClass> {
     use FindingKind::{
         AggregatorLate, CertificateExpiring, CollectiveHang, ComputeStraggler, CrashLoop, DataSkew,
         DataStale, DataStarved, DriverHung, FabricDegraded, FilesystemFull, FindingsOverLimit,
-        GpuFailed, HostBlocksNetwork, HostBound, IdleAllocated, LeafCongested, LinkErrors,
-        NvlinkDegraded, PcieDegraded, PortDown, PortRateLow, RailSlow, StageImbalance, StorageSlow,
-        TargetDown, Throttled, UnexplainedSlowdown,
+        GpuFailed, HostBlocksNetwork, HostBound, IdleAllocated, JudgementFailed, LeafCongested,
+        LinkErrors, NvlinkDegraded, PcieDegraded, PortDown, PortRateLow, RailSlow, StageImbalance,
+        StorageSlow, TargetDown, Throttled, UnexplainedSlowdown,
     };
     match kind {
         DataStarved | StorageSlow | ComputeStraggler | Throttled | HostBound | PcieDegraded
@@ -51,7 +51,7 @@ fn evidence_class(kind: FindingKind) -> Option<DeviceClass> {
         }
         FilesystemFull => Some(DeviceClass::Mount),
         TargetDown | DriverHung | DataStale | AggregatorLate | FindingsOverLimit
-        | CertificateExpiring => None,
+        | CertificateExpiring | JudgementFailed => None,
     }
 }
 

@@ -45,6 +45,7 @@ pub(super) fn explain_finding(
         FindingKind::TargetDown => return (nothing, missing_telemetry::missing_while_unread()),
         FindingKind::FindingsOverLimit
         | FindingKind::AggregatorLate
+        | FindingKind::JudgementFailed
         | FindingKind::CertificateExpiring => {
             return (nothing, Vec::new());
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{Finding, FindingKind, GpuState};
+use gaunt_schema::{Finding, FindingKind, GpuState, UnixMs};
 
 use gaunt_cluster::{Cluster, NodeId};
 
@@ -60,6 +60,7 @@ mod job_pauses;
 mod job_restarts;
 mod job_survey;
 mod judge_state;
+mod judgement_failure;
 mod lagging_ranks;
 mod late_rank_evidence;
 mod late_ranks;
@@ -147,6 +148,8 @@ use finding_lifecycle::{DetectorOutcome, FindingTracker};
 pub use finding_lifecycle::{FindingRecord, FindingSnapshot};
 pub use gpu_loss::{AttributedCause, GpuLoss};
 use judge_state::JudgeState;
+use judgement_failure::JudgementFailure;
+pub use judgement_failure::run_guarded;
 pub use loss_attribution::{FleetLoss, LossTotals, gpus_of_parts};
 pub use loss_causes::LossCauses;
 use node_names::{Gone, NodeNames, Whereabouts};
@@ -166,10 +169,14 @@ pub struct Judge {
     loss: FleetLoss,
     /// The nodes that are to read the status of a job that seems to hang.
     nodes_to_ask: Vec<NodeId>,
+    /// The judgements since the last one that did not fail.
+    failure: Option<JudgementFailure>,
 }
 
+type Detector = fn(&JudgeState, &Cluster, &mut DetectorOutcome);
+
 /// All detectors; those that look for what no other finding explains come last.
-const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 26] = [
+const DETECTORS: [Detector; 26] = [
     gpu_failed::detect_failed_gpus,
     slow_gpu::detect_slow_gpus,
     pcie_degraded::detect_degraded_pcie,
@@ -202,7 +209,13 @@ impl Judge {
     /// Creates a judge with these limits and no state.
     pub fn new(limits: Thresholds) -> Self {
         let state = JudgeState::new(limits);
-        Self { state, cross_node: Vec::new(), loss: FleetLoss::default(), nodes_to_ask: Vec::new() }
+        Self {
+            state,
+            cross_node: Vec::new(),
+            loss: FleetLoss::default(),
+            nodes_to_ask: Vec::new(),
+            failure: None,
+        }
     }
 
     /// Continues from the findings of an earlier judge.
@@ -242,9 +255,55 @@ impl Judge {
 
     /// Evaluates the current cluster data and updates states and findings.
     pub fn evaluate_cluster(&mut self, cluster: &Cluster) {
+        self.evaluate_with(&DETECTORS, cluster);
+    }
+
+    /// Does so with these detectors. Where one of them fails, findings stay as they are.
+    fn evaluate_with(&mut self, detectors: &[Detector], cluster: &Cluster) {
+        let now = cluster.now();
+        let waits = self.waits_after_failure(cluster);
+        let detected = (!waits).then(|| run_guarded(|| self.detect_faults(detectors, cluster)));
+        let is_detected = matches!(detected, Some(Ok(_)));
+        let outcome = match detected {
+            Some(Ok(outcome)) => outcome,
+            Some(Err(error)) => {
+                self.note_failure(error, now);
+                self.keep_findings(now)
+            }
+            None => self.keep_findings(now),
+        };
+        let period = cluster.scrape_period();
+        self.state.tracker.apply_outcome(now, period, &self.state.limits, outcome);
+        if waits {
+            return;
+        }
+        match run_guarded(|| self.explain_findings(cluster)) {
+            Ok(()) if is_detected => self.failure = None,
+            Ok(()) => {}
+            Err(error) => self.note_failure(error, now),
+        }
+    }
+
+    /// Whether it is too early for another attempt after one that failed.
+    fn waits_after_failure(&self, cluster: &Cluster) -> bool {
+        self.failure.as_ref().is_some_and(|failure| failure.waits(cluster.now()))
+    }
+
+    fn note_failure(&mut self, error: String, now: UnixMs) {
+        self.failure = Some(JudgementFailure::after(self.failure.take(), error, now));
+    }
+
+    /// Returns an outcome after which all findings are as before.
+    fn keep_findings(&self, now: UnixMs) -> DetectorOutcome {
+        let kept = self.failure.as_ref().map(|failure| failure.keep_findings(&self.state, now));
+        kept.unwrap_or_default()
+    }
+
+    /// Observes the cluster and returns the faults that it shows.
+    fn detect_faults(&mut self, detectors: &[Detector], cluster: &Cluster) -> DetectorOutcome {
         self.state.observe_cluster(cluster);
         let mut outcome = DetectorOutcome::default();
-        for find in DETECTORS {
+        for find in detectors {
             find(&self.state, cluster, &mut outcome);
         }
         self.leave_out_renamed(cluster, &mut outcome);
@@ -258,12 +317,11 @@ impl Judge {
         probe_evidence::add_probe_evidence(&self.state, &self.cross_node, cluster, &mut outcome);
         outcome.undecidable.extend(self.undecidable_findings(cluster));
         outcome.coverage = evidence_coverage::check_coverage(&self.state, cluster);
-        self.state.tracker.apply_outcome(
-            cluster.now(),
-            cluster.scrape_period(),
-            &self.state.limits,
-            outcome,
-        );
+        outcome
+    }
+
+    /// Computes what the findings cost, and explains those that opened or closed.
+    fn explain_findings(&mut self, cluster: &Cluster) {
         self.loss.compute_losses(&mut self.state, cluster);
         for finding in self.state.tracker.just_closed(cluster.now()) {
             let signal = recovery_reason::explain_recovery(&self.state, cluster, &finding);

@@ -331,7 +331,8 @@ fn affected_groups(
 /// own.
 fn explains_nothing(kind: FindingKind) -> bool {
     use FindingKind::{
-        AggregatorLate, CertificateExpiring, DataStale, DriverHung, FindingsOverLimit, TargetDown,
+        AggregatorLate, CertificateExpiring, DataStale, DriverHung, FindingsOverLimit,
+        JudgementFailed, TargetDown,
     };
     matches!(
         kind,
@@ -339,6 +340,7 @@ fn explains_nothing(kind: FindingKind) -> bool {
             | DataStale
             | DriverHung
             | AggregatorLate
+            | JudgementFailed
             | FindingsOverLimit
             | CertificateExpiring
     )

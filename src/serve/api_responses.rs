@@ -13,13 +13,14 @@ use crate::answer_source::AnswerSourceError;
 use gaunt_api::Refusal;
 
 /// A refusal with its message: 400 for a question that can never be answered, 401 and 403 for missing authorization,
-/// 404 for an unknown object, 409 for an object in another state than required.
+/// 404 for an unknown object, 409 for an object in another state than required, 500 for an error of gaunt itself.
 pub(super) fn refusal_response(refusal: &Refusal) -> Response {
     let status = match refusal {
         _ if refusal.is_invalid() => StatusCode::BAD_REQUEST,
         Refusal::WritingOff | Refusal::RoleTooLow { .. } => StatusCode::FORBIDDEN,
         _ if refusal.is_denied() => StatusCode::UNAUTHORIZED,
         Refusal::ActedMeanwhile { .. } => StatusCode::PRECONDITION_FAILED,
+        Refusal::Failed { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         _ if refusal.is_conflict() => StatusCode::CONFLICT,
         _ => StatusCode::NOT_FOUND,
     };

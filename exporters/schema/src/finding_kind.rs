@@ -184,6 +184,8 @@ wire_enum! {
         AggregatorLate = "aggregator_late",
         /// A certificate of an exporter or of gaunt itself expires soon.
         CertificateExpiring = "certificate_expiring",
+        /// gaunt's own rules fail, so that nothing is judged.
+        JudgementFailed = "judgement_failed",
     }
 }
 

@@ -159,6 +159,7 @@ impl MissingScope {
                 | K::TargetDown
                 | K::FindingsOverLimit
                 | K::AggregatorLate
+                | K::JudgementFailed
                 | K::CertificateExpiring
                 | K::FilesystemFull
         );

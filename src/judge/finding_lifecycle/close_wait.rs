@@ -47,9 +47,9 @@ impl CloseWait {
     /// Returns the seconds without its evidence after which a flapping finding closes. What gaunt could not read, it reads
     /// again: that must not be said to fail for long.
     pub(super) fn of_flapping(kind: FindingKind, limits: &Thresholds) -> f64 {
-        use FindingKind::{AggregatorLate, DataStale, TargetDown};
+        use FindingKind::{AggregatorLate, DataStale, JudgementFailed, TargetDown};
         match kind {
-            AggregatorLate | DataStale | TargetDown => {
+            AggregatorLate | DataStale | JudgementFailed | TargetDown => {
                 limits.flap_close_seconds.min(UNREAD_FLAPS_S)
             }
             _ => limits.flap_close_seconds,

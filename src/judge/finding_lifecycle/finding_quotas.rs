@@ -15,7 +15,7 @@ use crate::pending_finding::format_count;
 
 /// Quota of open findings for all nodes together: a number for each kind, and as many more shared by all kinds.
 const OF_ALL: FindingQuota =
-    FindingQuota { own: 18, shared: MAX_OPEN - 18 * FindingKind::ALL.len() };
+    FindingQuota { own: 17, shared: MAX_OPEN - 17 * FindingKind::ALL.len() };
 
 /// The maximum of open findings per node, besides the summary: a machine has fewer parts that break at once.
 const MAX_OF_NODE: usize = 64;

@@ -220,6 +220,7 @@ fn scenario_of_kind(kind: FindingKind) -> Option<&'static str> {
         | FindingKind::DataStale
         // Findings about gaunt itself are not faults of a fleet.
         | FindingKind::AggregatorLate
+        | FindingKind::JudgementFailed
         | FindingKind::CertificateExpiring
         | FindingKind::FindingsOverLimit => return None,
     })
