@@ -10,7 +10,7 @@ use super::{
     clock_decline::declined_clock,
     evidence_sum::LevelEvidence,
     finding_lifecycle::DetectorOutcome,
-    gpu_signals::LIGHT_LOAD_RATIO,
+    gpu_signals::{GpuSignals, LIGHT_LOAD_RATIO},
     job_group::JobGroup,
     lingering_gpus::LingeringGpu,
     lone_clock::{HELD_DOWN, fallen_alone, held_down},
@@ -111,14 +111,36 @@ fn is_clearly_slower(
     (too > 1 && too * 2 > rows.len()) || (own.is_likely_alone() && costs)
 }
 
+/// What a GPU reports about why its clock is low.
+#[derive(Clone, Copy, Debug)]
+struct ClockReasons {
+    /// Share of the time in which a thermal or HW slowdown holds the clock down.
+    throttled: Option<f64>,
+    /// Whether its power cap does now (1) or not (0). That is no fault by itself: it may be set on purpose.
+    power_cap: Option<f64>,
+}
+
+impl ClockReasons {
+    fn of(cluster: &Cluster, row: u32, signals: &GpuSignals) -> Self {
+        let throttled = [signals.hw_slowdown, signals.sw_thermal].into_iter().flatten();
+        Self {
+            throttled: throttled.reduce(f64::max),
+            power_cap: cluster.current_value(gpu::CLOCK_EVENT_SW_POWER_CAP, row),
+        }
+    }
+
+    fn is_capped(self) -> bool {
+        self.power_cap.is_some_and(|active| active > 0.0)
+    }
+}
+
 /// One slow GPU, with its evidence.
 struct SlowGpu<'a> {
     entity: Entity,
     node: NodeId,
     interval: SampleInterval,
     group: Option<&'a JobGroup>,
-    /// Share of the time in which a thermal or HW slowdown holds the clock down.
-    throttled: Option<f64>,
+    reasons: ClockReasons,
     temperature: Option<f64>,
     /// The temperature from which heat explains its clock, if it is as hot and reports no reason: from its peers, or where
     /// it has none, from what boards stand.
@@ -162,10 +184,9 @@ impl<'a> SlowGpu<'a> {
         {
             return None;
         }
-        let throttled =
-            [signals.hw_slowdown, signals.sw_thermal].into_iter().flatten().reduce(f64::max);
+        let reasons = ClockReasons::of(cluster, row, &signals);
         let clock = tracker.averages.clock_hertz(now, limits)?;
-        let is_throttled = throttled.is_some_and(|throttled| throttled >= limits.clock_event_ratio);
+        let is_throttled = reasons.throttled.is_some_and(|share| share >= limits.clock_event_ratio);
         let group = judge.job_groups.of(row);
         // A waiting GPU has a higher clock than a computing one: the lower quartile computes.
         let baseline = tracker.averages.lowest_clock();
@@ -205,7 +226,7 @@ impl<'a> SlowGpu<'a> {
             node: entry.node,
             interval: SampleInterval::of_gpus(cluster, cluster.node_by_id(entry.node)?),
             group,
-            throttled,
+            reasons,
             temperature: cluster.current_value(gpu::TEMPERATURE, row),
             hotter_than: match alone {
                 Some(alone) => alone.hot_from,
@@ -272,7 +293,11 @@ impl<'a> SlowGpu<'a> {
         // Thermal throttling is reported; a clock is compared, and an exporter may report it only now and then.
         let samples =
             if self.is_throttled { 0.0 } else { self.interval.two_sample_seconds(limits) };
-        let next = if is_throttled { COOL } else { EXCHANGE };
+        let next = match is_throttled {
+            true => COOL,
+            false if self.reasons.is_capped() => RAISE,
+            false => EXCHANGE,
+        };
         let summary = self.render_summary(waits);
         let group = self.group;
         PendingFinding::of(kind, self.entity.clone(), kinds, true)
@@ -303,10 +328,10 @@ impl<'a> SlowGpu<'a> {
         limits: &Thresholds,
         slowed: Option<f64>,
         waits: usize,
-    ) -> [EvidenceItem; 9] {
+    ) -> [EvidenceItem; 10] {
         [
             EvidenceRow::Slowdown
-                .to_evidence(self.throttled, Some(limits.clock_event_ratio))
+                .to_evidence(self.reasons.throttled, Some(limits.clock_event_ratio))
                 .or_context(),
             EvidenceRow::SmClock
                 .to_evidence(
@@ -344,6 +369,7 @@ impl<'a> SlowGpu<'a> {
             self.lingers
                 .map_or(EvidenceRow::LingeringGpu, LingeringGpu::evidence_row)
                 .to_evidence(self.lingers.map(|gpu| gpu.times), None),
+            EvidenceRow::PowerCap.to_evidence(self.reasons.power_cap, None),
             EvidenceRow::PeerActivity.to_evidence(self.awaited, Some(limits.uneven_times)),
         ]
     }
@@ -382,6 +408,8 @@ impl<'a> SlowGpu<'a> {
                 "{} is a straggler: SM clock fell to {now:.2} × peer median, baseline {baseline:.2}",
                 self.entity
             )
+        } else if self.reasons.is_capped() {
+            format!("{} is a straggler: {below}held by its power cap", self.entity)
         } else {
             format!("{} is a straggler: {below}no throttle reason reported", self.entity)
         };
@@ -395,4 +423,5 @@ impl<'a> SlowGpu<'a> {
 }
 
 const COOL: &str = "Check its temperature, cooling and power supply.";
+const RAISE: &str = "Compare its power limit with its peers' (nvidia-smi -q -d POWER): it may be set on purpose, or the supply is short.";
 const EXCHANGE: &str = "Check its clocks and limits (nvidia-smi -q -d CLOCK,PERFORMANCE); replace it (RMA) if they persist.";

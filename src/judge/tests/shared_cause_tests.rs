@@ -65,6 +65,25 @@ fn slow_gpus_of_one_node_are_one_finding_and_a_single_one_is_its_own() {
 }
 
 #[test]
+fn straggler_that_its_power_cap_holds_says_so() {
+    for (cap, reason) in [(0.0, "no throttle reason reported"), (1.0, "held by its power cap")] {
+        let addresses = ["10.0.0.0:9770", "10.0.0.1:9770"].map(|address| (address, Dialect::Gaunt));
+        let mut fixture = TargetFixture::new(&addresses);
+        fixture.run(240, |second, node| {
+            let is_slow = |index| second >= 180 && node == 1 && index == 1;
+            let mut page =
+                page_of_clocks(second, node, |index| if is_slow(index) { 600e6 } else { 1_980e6 });
+            let active = if is_slow(1) { cap } else { 0.0 };
+            push_reading(&mut page, Device::new_gpu(1), gpu::CLOCK_EVENT_SW_POWER_CAP, active);
+            page
+        });
+        let open = fixture.judge.open_findings();
+        let found: Vec<_> = open.iter().map(|finding| finding.summary.as_str()).collect();
+        assert!(matches!(found[..], [text] if text.contains(reason)), "{found:?}");
+    }
+}
+
+#[test]
 fn job_that_waits_for_the_low_clocks_of_some_of_its_nodes_is_not_capped() {
     let found = |low: &[usize]| {
         let clock = |node, _| if low.contains(&node) { 1_540e6 } else { 1_980e6 };
