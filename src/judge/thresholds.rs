@@ -393,7 +393,7 @@ table! {
     flap_openings: f64 = 3.0;
     /// Seconds within which a reopened finding is the same one, and its openings are counted.
     flap_window_seconds: f64 = 1_800.0;
-    /// Seconds without evidence before a flapping finding closes.
+    /// Least seconds without evidence before a flapping finding closes; 1.5 times its longest pause, if that is more.
     flap_close_seconds: f64 = 600.0;
     /// Seconds for which the evidence of a finding from before a restart must be read before the finding may close:
     /// averages recover first.

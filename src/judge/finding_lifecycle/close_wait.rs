@@ -23,6 +23,9 @@ const PAUSE_PERIODS: f64 = 2.0;
 /// Seconds after which a flapping finding closes about what gaunt could not read.
 const UNREAD_FLAPS_S: f64 = 180.0;
 
+/// A flapping finding is over after as many of the longest gaps between its openings.
+const GAPS: f64 = 1.5;
+
 /// Upper bound of a lapse in seconds, whatever the settings: larger values overflow a duration.
 pub(super) const MOST_LAPSE_S: f64 = 86_400.0;
 
@@ -44,15 +47,15 @@ impl CloseWait {
         if rests_on_work(kind) { self.of_work } else { self.any }
     }
 
-    /// Returns the seconds without its evidence after which a flapping finding closes. What gaunt could not read, it reads
-    /// again: that must not be said to fail for long.
-    pub(super) fn of_flapping(kind: FindingKind, limits: &Thresholds) -> f64 {
+    /// Returns the seconds without its evidence after which a flapping finding closes that came again after `gap_s` at most:
+    /// it would have come again. What gaunt could not read, it reads again: that must not be said to fail for long.
+    pub(super) fn of_flapping(kind: FindingKind, gap_s: f64, limits: &Thresholds) -> f64 {
         use FindingKind::{AggregatorLate, DataStale, JudgementFailed, TargetDown};
         match kind {
             AggregatorLate | DataStale | JudgementFailed | TargetDown => {
                 limits.flap_close_seconds.min(UNREAD_FLAPS_S)
             }
-            _ => limits.flap_close_seconds,
+            _ => (gap_s * GAPS).min(limits.flap_window_seconds).max(limits.flap_close_seconds),
         }
     }
 }

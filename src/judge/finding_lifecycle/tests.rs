@@ -133,6 +133,22 @@ fn finding_that_comes_and_goes_is_one_flapping_finding() {
 }
 
 #[test]
+fn finding_that_comes_again_after_long_pauses_stays_open_over_them() {
+    let mut run = LifecycleRun::default();
+    for _ in 0..12 {
+        run.with_evidence(40).without_evidence(800);
+    }
+    let closed = run.change_events();
+    let closed = closed.iter().filter(|(_, what)| *what == FindingEvent::Closed);
+    assert_eq!(closed.count(), 2, "from the third time on it would come again");
+    assert_eq!(run.only_record().finding.life.state, LifeState::Flapping);
+    run.without_evidence(400);
+    assert_eq!(run.only_record().finding.life.state, LifeState::Flapping);
+    run.without_evidence(100);
+    assert_eq!(run.only_record().finding.life.state, LifeState::Closed, "840 s × 1.5");
+}
+
+#[test]
 fn finding_that_lasts_stops_flapping() {
     let mut run = LifecycleRun::default();
     run.with_evidence(1)

@@ -328,15 +328,16 @@ impl TrackedFinding {
             self.record.openings.remove(0);
         }
         self.record.openings.push(now);
-        if self.prune_openings(now, limits) && !self.flapping {
+        let times = self.prune_openings(now, limits);
+        if times as f64 >= limits.flap_openings && !self.flapping {
             self.flapping = true;
             let times = format!("{} times", self.record.openings.len());
             self.record_transition(now, FindingEvent::Flapping, "", &times);
         }
     }
 
-    /// Drops openings outside the flapping window; returns whether the others are enough to flap.
-    fn prune_openings(&mut self, now: UnixMs, limits: &Thresholds) -> bool {
+    /// Drops openings outside the flapping window; returns the number of the others.
+    fn prune_openings(&mut self, now: UnixMs, limits: &Thresholds) -> usize {
         let openings = &mut self.record.openings;
         for at in openings.iter_mut() {
             // A clock that was set back must not leave it in the future.
@@ -345,7 +346,14 @@ impl TrackedFinding {
         let window = limits.flap_window_seconds;
         openings.retain(|at| now.duration_since(*at).as_secs_f64() <= window);
         self.record.finding.life.openings = openings.len() as u32;
-        openings.len() as f64 >= limits.flap_openings
+        openings.len()
+    }
+
+    /// Returns the longest time from one of its openings to the next, in seconds.
+    fn longest_gap_s(&self) -> f64 {
+        let gaps = self.record.openings.windows(2);
+        let gaps = gaps.filter_map(|pair| Some(pair.last()?.duration_since(*pair.first()?)));
+        gaps.max().unwrap_or_default().as_secs_f64()
     }
 
     /// Updates its state with time; returns whether it closes now.
@@ -354,14 +362,17 @@ impl TrackedFinding {
             return false;
         }
         self.missed |= self.life().seen != now;
-        if self.record.openings.len() > 1 || self.flapping {
-            let often = self.prune_openings(now, limits);
+        // How long it pauses is remembered until its pause is over.
+        let pauses = self.flapping && self.life().seen != now;
+        if (self.record.openings.len() > 1 || self.flapping) && !pauses {
+            let times = self.prune_openings(now, limits);
             // How often it recurred without evaluation is not known.
-            self.flapping &= often || self.unsettled;
+            self.flapping &= times > 1 || self.unsettled;
         }
         // A clock that was set back must not keep it open.
         self.undecided_until = self.undecided_until.min(now);
-        let flaps = CloseWait::of_flapping(self.record.finding.kind, limits);
+        let kind = self.record.finding.kind;
+        let flaps = CloseWait::of_flapping(kind, self.longest_gap_s(), limits);
         let wait = if self.flapping { flaps } else { 0.0 }.max(close_s);
         let ends = self.given_up.is_some()
             || now.duration_since(self.undecided_until).as_secs_f64() >= wait;
