@@ -357,7 +357,7 @@ impl<'a> StarvedNode<'a> {
         Some(
             pending
                 .with_warning_delay(warning_delay(only_idles, writes, interval, limits))
-                .with_hold_seconds(self.hold_seconds(io, host > 0, interval, limits))
+                .with_hold_seconds(self.hold_seconds(judge, io, host > 0, interval))
                 .with_interval(interval)
                 .with_cost(
                     self.group.lost_gpus().max(lost),
@@ -388,11 +388,12 @@ impl<'a> StarvedNode<'a> {
     /// on; one rank that waits for the disk, or for what its host does not show, most likely writes one.
     fn hold_seconds(
         &self,
+        judge: &JudgeState,
         io: bool,
         is_host_seen: bool,
         interval: SampleInterval,
-        limits: &Thresholds,
     ) -> f64 {
+        let limits = &judge.limits;
         if self.is_minority() && !is_host_seen {
             // Ranks that idle are known by at least two rounds of samples, during which they idled already.
             let round = interval.seconds().max(limits.average_seconds);
@@ -401,7 +402,9 @@ impl<'a> StarvedNode<'a> {
             return left.max(interval.two_sample_seconds(limits));
         }
         if self.idle_ranks == Some(true) {
-            return 0.0;
+            // A short pause of all ranks shows one node as idle for one sample, before the job is known to be slower.
+            let is_shown = is_host_seen || judge.gangs.of(self.group).is_slower(self.group, limits);
+            return if is_shown { 0.0 } else { interval.two_sample_seconds(limits) };
         }
         let hold = match io {
             true if self.is_minority() => limits.unexplained_seconds,
