@@ -300,7 +300,9 @@ impl<'a> SlowGpu<'a> {
         };
         let summary = self.render_summary(waits);
         let group = self.group;
-        PendingFinding::of(kind, self.entity.clone(), kinds, true)
+        // A power cap that costs its job nothing is no more than information: it may be set on purpose.
+        let is_harmless = !is_throttled && self.reasons.is_capped() && slowed.is_none();
+        PendingFinding::of(kind, self.entity.clone(), kinds, !is_harmless)
             .with_hold_seconds(if self.fallen.is_some() && !self.is_alone {
                 0.0
             } else if self.lingers.is_some_and(|gpu| !gpu.is_of_whole_slowdown())
