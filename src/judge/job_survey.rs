@@ -10,6 +10,7 @@ use super::{
     host_averages::{BaselineComparison, HostAverages},
     job_group::JobGroup,
     link_averages::{LinkAverages, current_value},
+    network_share::counts_ports,
     pending_finding::format_nodes,
     ranks_on_node::rows_in_group,
     robust_stats::median,
@@ -215,6 +216,8 @@ pub(super) struct SlowdownProfile {
     utilization: Option<f64>,
     pub(super) clock: Option<f64>,
     pub(super) traffic: Option<f64>,
+    /// Whether its nodes may work for each other: most of them send something, or it is not known.
+    pub(super) may_exchange: bool,
     /// The share of its pace that its lower clock explains.
     by_clock: f64,
     /// What its GPUs do while they are busy.
@@ -235,16 +238,17 @@ impl SlowdownProfile {
         let gpus = || group.gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
         // A job on one node exchanges nothing with others.
         let nodes = if group.nodes.len() > 1 { group.nodes.as_slice() } else { &[] };
-        let traffic = nodes.iter().filter_map(|id| judge.hosts.get(id));
-        let traffic = traffic.filter_map(|host| {
-            let traffic = host.compare_traffic(cluster)?;
-            Some(
-                traffic.now
-                    / traffic
-                        .baseline
-                        .filter(|baseline| *baseline > judge.limits.silent_network_ratio)?,
-            )
+        let traffic = |id: &NodeId| {
+            let traffic = judge.hosts.get(id)?.compare_traffic(cluster)?;
+            Some((traffic.now, traffic.baseline?))
+        };
+        let is_silent = |baseline: f64| baseline <= judge.limits.silent_network_ratio;
+        let shares = nodes.iter().filter_map(traffic).filter(|(_, baseline)| !is_silent(*baseline));
+        let silent = nodes.iter().filter(|id| {
+            traffic(id).is_some_and(|(_, baseline)| is_silent(baseline))
+                && cluster.node_by_id(**id).is_some_and(|node| counts_ports(cluster, node))
         });
+        let silent = silent.count();
         let clock = median(gpus().filter_map(|gpu| {
             Some(gpu.averages.clock_hertz(now, &judge.limits)? / gpu.averages.usual_clock()?)
         }));
@@ -261,7 +265,8 @@ impl SlowdownProfile {
                 let pace = gpu.averages.activity_ratio(now, gap, &judge.limits)?;
                 Some(pace / busy_ratio(&gpu.averages).filter(|busy| *busy > 0.0)?)
             })),
-            traffic: median(traffic),
+            traffic: median(shares.map(|(now, baseline)| now / baseline)),
+            may_exchange: silent * 2 <= nodes.len(),
         }
     }
 

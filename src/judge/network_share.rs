@@ -30,6 +30,12 @@ pub(super) fn network_share(cluster: &Cluster, node: &Node) -> Option<NetworkSha
     })
 }
 
+/// Whether a node has ports whose traffic is counted: without, most of what its GPUs exchange may be counted nowhere.
+pub(super) fn counts_ports(cluster: &Cluster, node: &Node) -> bool {
+    let ports = node.device_rows(DeviceClass::Port);
+    ports.iter().any(|row| cluster.current_rate(port::TRANSMIT_BYTES, *row).is_some())
+}
+
 /// Returns the traffic of all these devices together as shares of their rates, as far as both are known.
 fn share_of_rate(
     cluster: &Cluster,

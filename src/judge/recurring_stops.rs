@@ -24,7 +24,10 @@ pub(super) fn detect_recurring_stops(
     let age = judge.first_step.map(|first| cluster.now().duration_since(first).as_secs_f64());
     let may_be_restored = age.is_some_and(|seconds| seconds <= LONGEST_CYCLE_S);
     let groups = judge.job_groups.all_groups().iter();
-    for group in groups.filter(|group| may_be_restored || judge.stops.has_stopped(group)) {
+    // What waits for requests stands still whenever there are none.
+    let is_steady = |group: &&JobGroup| judge.gangs.of(group).is_steady(group);
+    let groups = groups.filter(|group| may_be_restored || judge.stops.has_stopped(group));
+    for group in groups.filter(is_steady) {
         let id = Finding::build_id(FindingKind::UnexplainedSlowdown, &group.to_entity());
         let is_told = is_told(judge, &id);
         let is_other = |pending: &PendingFinding| pending.finding.id != id;

@@ -97,8 +97,9 @@ fn unexplained_finding(
         && profile.waits_for_longer(limits, uneven.median_pace);
     if slowed < least
         || !((is_likely || open.is_some()) && evidence.knows_its_pace())
-        // The ranks of several nodes work for each other.
-        || (group.nodes.len() < 2 && !evidence.is_steady(group))
+        // The ranks of several nodes work for each other, unless these send each other nothing: then each has requests or
+        // input of its own, whose number varies.
+        || (!(group.nodes.len() > 1 && profile.may_exchange) && !evidence.is_steady(group))
         || judge.pauses.distort_averages(group, cluster.now(), limits)
         || !(takes_same_steps || waits_for_longer)
     {

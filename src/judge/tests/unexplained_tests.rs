@@ -224,6 +224,21 @@ fn steady_job_on_one_node_is_told_as_well_and_one_that_follows_its_demand_is_not
     assert_eq!(server.run_unsteady(200, 0.4, 0.3).open_ids(), [""; 0]);
 }
 
+#[test]
+fn nodes_of_a_job_that_send_each_other_nothing_follow_their_demand() {
+    let run = |sent: f64| {
+        let mut job = SlowedJob::on_nodes(&["ash:9770", "birch:9770", "cedar:9770", "elm:9770"]);
+        for second in 0..700 {
+            let swing = 0.2 * (f64::from(second) / 7.0).sin();
+            let pace = if second < 400 { 0.7 } else { 0.35 } + swing;
+            job.run(1, RankShown { traffic: pace * sent, ..at_pace(pace) });
+        }
+        job.open_ids().into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(run(1.0), [ID], "a job whose pace swings");
+    assert_eq!(run(1e-5), [""; 0], "servers with fewer requests");
+}
+
 /// The averages of a job contain its checkpoint for some seconds after it: little work, and hosts that waited for IO.
 #[test]
 fn job_whose_steps_are_longer_than_averages_reach_back_is_told_with_its_mean_loss() {
