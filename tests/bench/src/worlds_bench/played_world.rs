@@ -351,8 +351,12 @@ fn score_world(
         )
     });
     let found = episodes.iter().map(|episode| {
+        let lasted = episode.closed.map_or_else(
+            || "to the end".to_owned(),
+            |closed| format!("for {:.0} s", closed.duration_since(episode.opened).as_secs_f64()),
+        );
         format!(
-            "{:.0} s {:?} {} {}",
+            "{:.0} s {lasted} {:?} {} {}",
             episode.opened.duration_since(RUN_START).as_secs_f64(),
             episode.worst,
             episode.finding.id,
