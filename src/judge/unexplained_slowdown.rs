@@ -95,11 +95,12 @@ fn unexplained_finding(
         && busy.is_some_and(|busy| busy >= BUSY_RATIO)
         && evidence.hardly_varies(group, slowed)
         && profile.waits_for_longer(limits, uneven.median_pace);
+    // The ranks of several nodes do, unless these send each other nothing: then each has requests or input of its own,
+    // whose number varies.
+    let works_together = group.nodes.len() > 1 && profile.may_exchange;
     if slowed < least
         || !((is_likely || open.is_some()) && evidence.knows_its_pace())
-        // The ranks of several nodes work for each other, unless these send each other nothing: then each has requests or
-        // input of its own, whose number varies.
-        || (!(group.nodes.len() > 1 && profile.may_exchange) && !evidence.is_steady(group))
+        || !(works_together || evidence.is_steady(group))
         || judge.pauses.distort_averages(group, cluster.now(), limits)
         || !(takes_same_steps || waits_for_longer)
     {
