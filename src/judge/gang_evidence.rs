@@ -272,7 +272,7 @@ impl JobEvidence {
     }
 
     /// Returns the better known evidence for a slowdown.
-    fn slowdown(&self, group: &JobGroup) -> ShiftDetector {
+    pub(super) fn slowdown(&self, group: &JobGroup) -> ShiftDetector {
         if self.is_paced_by_traffic(group) { self.less_traffic } else { self.slower }
     }
 

@@ -112,7 +112,7 @@ impl CongestionGroup {
 
     fn overlaps_with(&self, bad: &[u32], share: f64) -> bool {
         let common = bad.iter().filter(|row| self.ports.contains_key(row)).count();
-        common > 0 && common as f64 >= share * bad.len().min(self.ports.len()) as f64
+        common > 0 && common as f64 >= share * bad.len().max(self.ports.len()) as f64
     }
 }
 

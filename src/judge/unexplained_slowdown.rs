@@ -98,8 +98,10 @@ fn unexplained_finding(
     // The ranks of several nodes do, unless these send each other nothing: then each has requests or input of its own,
     // whose number varies.
     let works_together = group.nodes.len() > 1 && profile.may_exchange;
+    // A pace that swings is far below the fastest at times, also long after what was told is over.
+    let is_still_suspected = open.is_some() && evidence.slowdown(group).is_suspected();
     if slowed < least
-        || !((is_likely || open.is_some()) && evidence.knows_its_pace())
+        || !((is_likely || is_still_suspected) && evidence.knows_its_pace())
         || !(works_together || evidence.is_steady(group))
         || judge.pauses.distort_averages(group, cluster.now(), limits)
         || !(takes_same_steps || waits_for_longer)
