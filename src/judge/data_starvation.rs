@@ -20,6 +20,9 @@ use super::{
     starved_rounds::{RareVerdict, detect_from_rounds},
 };
 
+/// IO pressure of at least so many times its limit is no chore that all hosts begin at the same minute.
+const MUCH_TIMES: f64 = 2.0;
+
 /// A slowdown is small below so many times the least one that counts.
 const SMALL_TIMES: f64 = 2.0;
 
@@ -235,12 +238,18 @@ fn find_storage_waiters<'a>(
 
 /// Whether GPUs show that a job waits: it is slower by more than chance, or they are less busy than before. GPUs that wait
 /// for requests are at times, whatever else happens.
-fn is_shown_by_gpus(judge: &JudgeState, groups: &[(&JobGroup, Vec<StarvedNode<'_>>)]) -> bool {
+fn is_shown_by_gpus(
+    judge: &JudgeState,
+    groups: &[(&JobGroup, Vec<StarvedNode<'_>>)],
+    io: f64,
+) -> bool {
+    let is_much = io >= judge.limits.io_pressure_ratio * MUCH_TIMES;
     let is_low = |starved: &StarvedNode<'_>| starved.is_below_baseline(&judge.limits);
     groups.iter().any(|(group, starved)| {
         let evidence = judge.gangs.of(group);
-        evidence.is_steady(group)
-            && (evidence.is_slower(group, &judge.limits) || starved.iter().any(is_low))
+        let is_steady = evidence.is_steady(group);
+        (evidence.is_slower(group, &judge.limits) && (is_much || is_steady))
+            || (is_steady && starved.iter().any(is_low))
     })
 }
 
@@ -305,7 +314,7 @@ fn storage_slow_finding(
     } else {
         limits.unexplained_seconds
     });
-    if io.is_none() || !is_shown_by_gpus(judge, groups) {
+    if io.is_none_or(|io| !is_shown_by_gpus(judge, groups, io)) {
         pending.cap_severity();
     }
     Some(pending

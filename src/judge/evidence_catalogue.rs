@@ -278,7 +278,7 @@ evidence_rows! {
     ClockChange: "SM clock / baseline", Ratio,
         own(&[gpu::SM_CLOCK]).limit("slow_clock_ratio").rules_out();
     Slowdown: "thermal or HW slowdown", Ratio, own(CLOCK_EVENTS).limit("clock_event_ratio");
-    PowerCap: "held by its power cap (SW power cap)", Count, own(&[gpu::CLOCK_EVENT_SW_POWER_CAP]);
+    PowerCap: "SW power cap", Count, own(&[gpu::CLOCK_EVENT_SW_POWER_CAP]);
     FailedGpus: "failed GPUs (missing or XID)", Count, own(&[gpu::PRESENT, gpu_parts::XID_ERRORS]);
     GpuPresent: "GPU present (NVML)", Count, own(&[gpu::PRESENT]).below();
     Xid: "XID", Count, own(&[gpu_parts::XID_ERRORS]).fact();

@@ -116,7 +116,8 @@ fn is_clearly_slower(
 struct ClockReasons {
     /// Share of the time in which a thermal or HW slowdown holds the clock down.
     throttled: Option<f64>,
-    /// Whether its power cap does now (1) or not (0). That is no fault by itself: it may be set on purpose.
+    /// Whether its power cap does now (1) or not (0). That is no fault by itself: it may be set on purpose, and under load
+    /// any GPU may be at its cap.
     power_cap: Option<f64>,
 }
 
@@ -295,7 +296,7 @@ impl<'a> SlowGpu<'a> {
             if self.is_throttled { 0.0 } else { self.interval.two_sample_seconds(limits) };
         let next = match is_throttled {
             true => COOL,
-            false if self.reasons.is_capped() => RAISE,
+            false if self.reasons.is_capped() => CHECK_CAP,
             false => EXCHANGE,
         };
         let summary = self.render_summary(waits);
@@ -411,7 +412,10 @@ impl<'a> SlowGpu<'a> {
                 self.entity
             )
         } else if self.reasons.is_capped() {
-            format!("{} is a straggler: {below}held by its power cap", self.entity)
+            format!(
+                "{} is a straggler: {below}no throttle reason reported but its power cap",
+                self.entity
+            )
         } else {
             format!("{} is a straggler: {below}no throttle reason reported", self.entity)
         };
@@ -425,5 +429,5 @@ impl<'a> SlowGpu<'a> {
 }
 
 const COOL: &str = "Check its temperature, cooling and power supply.";
-const RAISE: &str = "Compare its power limit with its peers' (nvidia-smi -q -d POWER): it may be set on purpose, or the supply is short.";
+const CHECK_CAP: &str = "Check its clocks and its power limit, which may be set on purpose (nvidia-smi -q -d CLOCK,POWER,PERFORMANCE); replace it (RMA) if they persist.";
 const EXCHANGE: &str = "Check its clocks and limits (nvidia-smi -q -d CLOCK,PERFORMANCE); replace it (RMA) if they persist.";

@@ -67,8 +67,8 @@ fn slow_gpus_of_one_node_are_one_finding_and_a_single_one_is_its_own() {
 #[test]
 fn straggler_that_its_power_cap_holds_says_so() {
     let cases = [
-        (0.0, "no throttle reason reported", Severity::Warning),
-        (1.0, "held by its power cap", Severity::Info),
+        (0.0, "no throttle reason reported.", Severity::Warning),
+        (1.0, "no throttle reason reported but its power cap.", Severity::Info),
     ];
     for (cap, reason, severity) in cases {
         let addresses = ["10.0.0.0:9770", "10.0.0.1:9770"].map(|address| (address, Dialect::Gaunt));

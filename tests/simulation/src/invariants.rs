@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_api::{Answer, AnswerCells, FieldKey, Filter, Question, Subject};
+use gaunt_api::{Answer, AnswerCells, FieldKey, Filter, Question, Refusal, Subject};
 use gaunt_schema::{FindingKind, LifeState, Severity, UnixMs};
 
 use crate::{
@@ -165,6 +165,9 @@ impl Invariants {
             if !ids.insert(finding.id.clone()) {
                 broken.push(format!("the id {} is listed twice", finding.id));
             }
+            if finding.kind == FindingKind::JudgementFailed {
+                broken.push(finding.summary.clone());
+            }
             if !faults.insert((finding.kind, finding.entity.clone())) {
                 broken.push(format!("{} of {} is two findings", finding.kind, finding.entity));
             }
@@ -250,6 +253,9 @@ fn ask_as_client(
     broken: &mut Vec<String>,
 ) -> Answer {
     let answer = aggregator.ask(question);
+    if let Answer::Refused(Refusal::Failed { error }) = &answer {
+        broken.push(format!("{question:?} fails: {error}"));
+    }
     if !matches!(answer, Answer::Refused(_)) {
         let json = serde_json::to_value(&answer).unwrap_or_default();
         if let Err(error) = Answer::from_json(question, &json) {
