@@ -1,5 +1,6 @@
 //! The end of the engine and its reason.
 
+use gaunt_judge::panic_message;
 use tokio::task::JoinError;
 
 /// Why the engine ended.
@@ -28,9 +29,7 @@ impl EngineEnd {
     /// The end of a task that returned nothing.
     pub(super) fn of_task(task: &'static str, error: JoinError) -> Self {
         let Ok(panic) = error.try_into_panic() else { return Self::ShutDown };
-        let message = panic.downcast_ref::<&str>().map(|message| (*message).to_owned());
-        let message = message.or_else(|| panic.downcast_ref::<String>().cloned());
-        Self::Panicked { task, message: message.unwrap_or_else(|| "no message".to_owned()) }
+        Self::Panicked { task, message: panic_message(&*panic) }
     }
 
     /// Logs it.

@@ -64,9 +64,7 @@ impl<'a> StarvedNodes<'a> {
         let (judge, cluster) = (self.judge, self.cluster);
         // A job that stops, or nearly does, most likely writes a checkpoint or has ended, until that has outlasted a pause.
         // What costs hardly more than counts as a slowdown at all may be chance: nobody is paged for a moment of it.
-        let slowdown = group.slowdown_ratio();
-        let is_small = slowdown.is_some_and(|lost| lost < judge.limits.slowed_ratio * SMALL_TIMES);
-        let waits = group.may_pause || is_small;
+        let waits = group.may_pause || loses_little(judge, group);
         let page_delay = if waits { judge.limits.pause_settle_seconds } else { 0.0 };
         let before = outcome.suspicions.len();
         if let Some(starved) = find_storage_waiters(judge, cluster, group) {
@@ -164,6 +162,12 @@ impl<'a> StarvedNodes<'a> {
     }
 }
 
+/// Whether a job is known to lose hardly more than counts as a slowdown at all.
+fn loses_little(judge: &JudgeState, group: &JobGroup) -> bool {
+    let least = judge.limits.slowed_ratio * SMALL_TIMES;
+    group.slowdown_ratio().is_some_and(|lost| lost < least)
+}
+
 /// Whether averages of a job contain its last checkpoint, in which its hosts waited for IO and its GPUs for the checkpoint,
 /// and do not show whether it is slower beside that. Where samples are rare, the last few may all be of it.
 fn contains_a_pause(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> bool {
@@ -195,9 +199,7 @@ fn add_only_pressed(
     let starved = StarvedNode::of_idle_rows(judge, cluster, group, id, None, false);
     let pending = starved.and_then(|starved| starved.pending_finding(judge, cluster));
     // A chore that costs next to nothing is over before it is worth a word.
-    let is_small =
-        group.slowdown_ratio().is_some_and(|lost| lost < judge.limits.slowed_ratio * SMALL_TIMES);
-    let settles = if is_small { judge.limits.pause_settle_seconds } else { 0.0 };
+    let settles = if loses_little(judge, group) { judge.limits.pause_settle_seconds } else { 0.0 };
     outcome.suspicions.extend(pending.map(|mut pending| {
         pending.finding.severity = Severity::Warning;
         pending.with_warning_delay(settles)

@@ -37,10 +37,11 @@ pub(super) struct JudgementFailure {
 
 /// Runs what must not take anything else with it; returns the message of its panic if it panics.
 pub fn run_guarded<T>(part: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(part)).map_err(|panic| message_of(&*panic))
+    catch_unwind(AssertUnwindSafe(part)).map_err(|panic| panic_message(&*panic))
 }
 
-fn message_of(panic: &(dyn Any + Send)) -> String {
+/// Returns the message of a panic, as much of it as is shown.
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     let text = text.unwrap_or_else(|| "no message".to_owned());

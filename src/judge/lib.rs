@@ -149,7 +149,7 @@ pub use finding_lifecycle::{FindingRecord, FindingSnapshot};
 pub use gpu_loss::{AttributedCause, GpuLoss};
 use judge_state::JudgeState;
 use judgement_failure::JudgementFailure;
-pub use judgement_failure::run_guarded;
+pub use judgement_failure::{panic_message, run_guarded};
 pub use loss_attribution::{FleetLoss, LossTotals, gpus_of_parts};
 pub use loss_causes::LossCauses;
 use node_names::{Gone, NodeNames, Whereabouts};
