@@ -5,11 +5,17 @@ use std::collections::{BTreeMap, HashMap};
 use gaunt_schema::{
     DeviceClass, MetricId, SanitizedText, Severity, UnixMs,
     catalogue::{gpu, gpu_health, gpu_parts, hardware},
-    xid::{describe_xid, is_contained_memory_error, is_nvlink_cause, is_nvlink_consequence},
+    xid::{
+        describe_xid, is_contained_memory_error, is_nvlink_cause, is_nvlink_consequence,
+        is_program_error,
+    },
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Thresholds, row_remaps::RowRemaps, sample_interval::SampleInterval};
+use super::{
+    Thresholds, job_group::JobGroups, program_error::ProgramError, row_remaps::RowRemaps,
+    sample_interval::SampleInterval,
+};
 use gaunt_cluster::{Cluster, Node};
 
 /// What shows uncorrectable memory errors: counters of NVIDIA's, and AMD's, which covers all blocks of the GPU (RAS);
@@ -51,6 +57,8 @@ pub(super) struct GpuErrors {
     pub(super) remap: Option<UnixMs>,
     /// Rows of its memory that were replaced because of correctable errors: it works on.
     remapped: Option<RowRemaps>,
+    /// The last XID by which a program on it failed: it works on.
+    pub(super) program: Option<ProgramError>,
     /// Since when it works at its baseline.
     well: Option<UnixMs>,
     /// Its energy counter, which restarts when it is reset.
@@ -60,7 +68,10 @@ pub(super) struct GpuErrors {
 impl GpuErrors {
     /// Whether it has no known errors.
     fn is_healthy(&self) -> bool {
-        self.remap.is_none() && self.remapped.is_none() && self.is_working()
+        self.remap.is_none()
+            && self.remapped.is_none()
+            && self.program.is_none()
+            && self.is_working()
     }
 
     /// Whether no error keeps it from working.
@@ -115,6 +126,7 @@ impl GpuErrors {
             gone: self.gone.map(|at| at.min(now)),
             remap: self.remap.map(|at| at.min(now)),
             remapped: self.remapped.map(|remapped| remapped.clamp_times(now)),
+            program: self.program.map(|program| program.clamp_times(now)),
             well: self.well.map(|at| at.min(now)),
             energy: self.energy,
         }
@@ -261,7 +273,8 @@ impl GpuErrorTracker {
         let code = entry.device.key.get(1).and_then(|code| code.parse().ok()).map(describe_xid);
         let Some(code) = code else { return };
         let is_contained = is_contained_memory_error(code.code);
-        if code.severity != Severity::Critical && !is_contained {
+        let is_of_program = is_program_error(code.code);
+        if code.severity != Severity::Critical && !is_contained && !is_of_program {
             return;
         }
         let board = node.device_rows(DeviceClass::Gpu).iter().find(|row| {
@@ -274,6 +287,10 @@ impl GpuErrorTracker {
             broken.memory = Some(at);
             return;
         }
+        if is_of_program {
+            broken.program = Some(ProgramError::next(broken.program, code.code, at));
+            return;
+        }
         let is_known = |(known, since): (u32, UnixMs)| {
             is_nvlink_cause(known)
                 && is_nvlink_consequence(code.code)
@@ -282,6 +299,17 @@ impl GpuErrorTracker {
         if !broken.xid.is_some_and(is_known) {
             (broken.xid, broken.follows) = (Some((code.code, at)), false);
         }
+    }
+
+    /// Records whether the jobs of programs that failed a moment ago stand still since.
+    pub(super) fn observe_jobs(&mut self, groups: &JobGroups, now: UnixMs, limits: &Thresholds) {
+        let settles = limits.pause_settle_seconds;
+        self.broken.retain(|row, broken| {
+            let stands = groups.of(*row).map(|group| !group.is_progressing());
+            let program = broken.program;
+            broken.program = program.and_then(|program| program.observe_job(stands, settles, now));
+            !broken.is_healthy()
+        });
     }
 
     /// Marks XIDs that follow from a failed NVLink of another GPU of the same NVLink domain, or of the same node: the

@@ -100,6 +100,7 @@ mod port_link;
 mod port_rail;
 mod port_trackers;
 mod probe_evidence;
+mod program_error;
 mod rack_down;
 mod ranks_on_node;
 mod rare_events;
@@ -176,8 +177,9 @@ pub struct Judge {
 type Detector = fn(&JudgeState, &Cluster, &mut DetectorOutcome);
 
 /// All detectors; those that look for what no other finding explains come last.
-const DETECTORS: [Detector; 26] = [
+const DETECTORS: [Detector; 27] = [
     gpu_failed::detect_failed_gpus,
+    program_error::detect_program_errors,
     slow_gpu::detect_slow_gpus,
     pcie_degraded::detect_degraded_pcie,
     nvlink_degraded::detect_degraded_nvlinks,

@@ -113,6 +113,11 @@ pub fn is_contained_memory_error(code: u32) -> bool {
     code == CONTAINED_MEMORY_ERROR
 }
 
+/// Whether the XID ended a program, most likely by an error of its own, and left the GPU working.
+pub fn is_program_error(code: u32) -> bool {
+    describe_xid(code).action == LOOK_AT_JOB
+}
+
 /// XIDs of a GPU whose own NVLink failed.
 const NVLINK_CAUSES: [u32; 2] = [149, 150];
 

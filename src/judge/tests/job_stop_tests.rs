@@ -1,10 +1,11 @@
 //! Tests of jobs of which a part has ended, or that stand still while their hosts wait for IO.
 
 use gaunt_schema::{
-    Device, Dialect, Finding, Report, Severity,
-    catalogue::{gpu, host, port},
+    Device, DeviceClass, Dialect, Finding, Report, Severity,
+    catalogue::{gpu, gpu_parts, host, port},
 };
 
+mod program_error_tests;
 mod single_node_hang_tests;
 
 use super::telemetry_tests::{TargetFixture, node_report, push_reading};
@@ -16,9 +17,11 @@ struct Shown {
     busy: f64,
     /// Share of the time in which tasks wait for IO.
     io: f64,
+    /// XIDs that were reported, by node and GPU.
+    xids: &'static [(usize, u32, u32)],
 }
 
-const WORKS: Shown = Shown { held: |_, _| true, busy: 0.97, io: 0.0 };
+const WORKS: Shown = Shown { held: |_, _| true, busy: 0.97, io: 0.0, xids: &[] };
 
 struct Job {
     fixture: TargetFixture,
@@ -95,6 +98,10 @@ fn page(index: usize, shown: Shown, exporter: Exporter, sent: f64, waited: f64) 
             push_reading(&mut page, device.clone(), metric, value);
         }
     }
+    for (_, number, code) in shown.xids.iter().filter(|(node, ..)| *node == index) {
+        let xid = Device::new_gpu_part(DeviceClass::Xid, *number, *code);
+        push_reading(&mut page, xid, gpu_parts::XID_ERRORS, 1.0);
+    }
     for (metric, value) in [
         (port::STATE, 4.0),
         (port::RATE, 50e9),
@@ -156,8 +163,8 @@ fn job_that_stands_still_for_far_longer_than_before_while_its_hosts_wait_for_io_
     assert!(job.finding("storage_slow").is_none());
 }
 
-const GONE: Shown = Shown { held: |_, _| false, busy: 0.0, io: 0.0 };
-const LOADS: Shown = Shown { held: |_, _| true, busy: 0.0, io: 0.0 };
+const GONE: Shown = Shown { held: |_, _| false, busy: 0.0, ..WORKS };
+const LOADS: Shown = Shown { busy: 0.0, ..WORKS };
 
 /// Its processes end, load for a while after they are started anew, and work for a minute.
 fn restart(job: &mut Job) -> Option<Severity> {
