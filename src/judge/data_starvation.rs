@@ -240,19 +240,21 @@ fn find_storage_waiters<'a>(
 
 /// Whether GPUs show that a job waits: it is slower by more than chance, or they are less busy than before. GPUs that wait
 /// for requests are at times, whatever else happens.
-fn is_shown_by_gpus(
-    judge: &JudgeState,
-    groups: &[(&JobGroup, Vec<StarvedNode<'_>>)],
-    io: f64,
-) -> bool {
-    let is_much = io >= judge.limits.io_pressure_ratio * MUCH_TIMES;
+fn is_shown_by_gpus(judge: &JudgeState, groups: &[(&JobGroup, Vec<StarvedNode<'_>>)]) -> bool {
     let is_low = |starved: &StarvedNode<'_>| starved.is_below_baseline(&judge.limits);
     groups.iter().any(|(group, starved)| {
         let evidence = judge.gangs.of(group);
-        let is_steady = evidence.is_steady(group);
-        (evidence.is_slower(group, &judge.limits) && (is_much || is_steady))
-            || (is_steady && starved.iter().any(is_low))
+        evidence.is_slower(group, &judge.limits)
+            || (evidence.is_steady(group) && starved.iter().any(is_low))
     })
+}
+
+/// Returns the seconds before storage pages. Before the pauses and the pace of a job are known, what looks like slow storage
+/// may be its first checkpoint; so may a job that does nothing at all.
+fn storage_page_delay(judge: &JudgeState, groups: &[(&JobGroup, Vec<StarvedNode<'_>>)]) -> f64 {
+    let is_known = |group: &JobGroup| judge.gangs.of(group).is_learned() && group.is_progressing();
+    let is_any_known = groups.iter().any(|(group, _)| is_known(group));
+    if is_any_known { 0.0 } else { judge.limits.unexplained_seconds }
 }
 
 fn storage_slow_finding(
@@ -303,20 +305,15 @@ fn storage_slow_finding(
         .sum();
     let storage = Entity::new(EntityKind::Storage);
     let pending = PendingFinding::of(FindingKind::StorageSlow, storage, kinds, true);
-    // Before the pauses and the pace of a job are known, what looks like slow storage may be its first checkpoint; so may a
-    // job that does nothing at all. Late answers alone may have a harmless reason: the server is busy, and nobody waits
-    // for it.
-    let is_known = groups
-        .iter()
-        .any(|(group, _)| judge.gangs.of(group).is_learned() && group.is_progressing());
     let writers = starved().filter(|starved| starved.mostly_writes(cluster)).count();
-    let checkpoint = if writers * 2 > nodes { checkpoint_seconds(interval, limits) } else { 0.0 };
-    let mut pending = pending.with_warning_delay(checkpoint).with_page_delay(if is_known {
-        0.0
-    } else {
-        limits.unexplained_seconds
-    });
-    if io.is_none_or(|io| !is_shown_by_gpus(judge, groups, io)) {
+    // Hosts under little IO pressure may write a checkpoint, whatever they tell of it. Late answers alone may have a
+    // harmless reason: the server is busy, and nobody waits for it.
+    let is_much = io.is_some_and(|io| io >= limits.io_pressure_ratio * MUCH_TIMES);
+    let may_write = writers * 2 > nodes || (io.is_some() && !is_much);
+    let checkpoint = if may_write { checkpoint_seconds(interval, limits) } else { 0.0 };
+    let delay = storage_page_delay(judge, groups);
+    let mut pending = pending.with_warning_delay(checkpoint).with_page_delay(delay);
+    if !is_much || !is_shown_by_gpus(judge, groups) {
         pending.cap_severity();
     }
     Some(pending

@@ -12,7 +12,7 @@ use super::{
 const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::DataStarved,
-        "GPUs of a node are active below their baseline while their host shows IO or CPU pressure above its baseline, or while the other GPUs of the job busy-wait for them. Where the kernel reports no PSI, IO pressure is the time for which CPUs idle meanwhile (iowait), if that is far above its baseline. A host that mostly writes is a warning only once a checkpoint would be over. Where most hosts of a job wait for CPUs together, the finding is about the job.",
+        "GPUs of a node are active below their baseline while their host shows IO or CPU pressure above its baseline, or while the other GPUs of the job busy-wait for them. Where the kernel reports no PSI, IO pressure is the time for which CPUs idle meanwhile (iowait), if that is far above its baseline. A host that mostly writes is a warning only once a checkpoint would be over. Where most hosts of a job wait for CPUs together, the finding is about the job and never pages: it may load more for each step than before. Where the only node whose GPUs all idle more than before is known by no more, while the rest of a steady, slower job is busy all the time, it is a warning after a minute.",
         &[
             "hungry_ratio",
             "pressure_times",
@@ -25,7 +25,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::StorageSlow,
-        "Most nodes of a slower job wait for IO together, most of them with IO pressure or late answers of their network file systems: the storage that they share is slow. So it is where jobs on one node each begin to wait for IO at about the same time. So are pauses in which they do and that last at least twice as long as the shortest one of their job, or as the longest of late while one lasts: its checkpoints have grown, or one of them does not end.",
+        "Most nodes of a slower job wait for IO together, most of them with IO pressure or late answers of their network file systems: the storage that they share is slow. So it is where jobs on one node each begin to wait for IO at about the same time. So are pauses in which they do and that last at least twice as long as the shortest one of their job, or as the longest of late while one lasts: its checkpoints have grown, or one of them does not end. IO pressure below twice its limit never pages, and is a warning only once a checkpoint would be over.",
         &[
             "shared_storage_seconds",
             "unexplained_ratio",
@@ -128,12 +128,12 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::GpuFailed,
-        "A GPU is missing from its node, reported an XID that needs a reset, has uncorrectable ECC errors, could not remap a row of its memory, or remaps several within minutes (a warning).",
+        "A GPU is missing from its node, reported an XID that needs a reset, has uncorrectable ECC errors, could not remap a row of its memory, or remaps several within minutes (a warning). So did one on which a program failed with an XID, while its job stopped within two minutes and does not run yet: a warning, usually an error of the application; of a job the first such GPU, unless most of its programs failed.",
         &["confirming_samples", "error_speaks_seconds"],
     ),
     (
         FindingKind::IdleAllocated,
-        "A job holds GPUs and has used none of them for a long time; or its processes have left GPUs of a node while others beside them work on, or do nothing any more on some GPUs while its others go on as before, both a warning.",
+        "A job holds GPUs and has used none of them for a long time; or its processes have left GPUs of a node while others beside them work on, or do nothing any more on some GPUs while its others go on as before, both a warning; a service, whose load varies, is told of the latter after three times as long.",
         &["idle_seconds", "utilization_idle_ratio", "sm_idle_ratio", "power_idle_share"],
     ),
     (

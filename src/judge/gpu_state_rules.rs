@@ -113,6 +113,10 @@ impl StateRules<'_> {
 
     fn is_communicating(&self) -> bool {
         let (s, l) = (self.signals, self.limits);
+        // What the ports of its node send may be of other GPUs.
+        if self.is_idle() {
+            return false;
+        }
         if self.has_profiling() {
             return self.is_at_least(s.comm, l.comm_busy_ratio)
                 && self.is_not_above(s.tensor, l.tensor_low_ratio);

@@ -17,6 +17,11 @@ use super::{
 /// The share of its usual activity from which a worker goes on as ever: those that wait for another one compute less.
 const GOES_ON: f64 = 0.9;
 
+/// The same of a service, whose load varies; and how many times as long a worker of it must do nothing: it has no requests
+/// now and then.
+const SERVES_ON: f64 = 0.5;
+const LULL_TIMES: f64 = 3.0;
+
 /// The GPUs of a job without a worker, and the nodes that they are on.
 #[derive(Default)]
 struct LostWorkers {
@@ -53,7 +58,9 @@ pub(super) fn detect_lost_workers(
         format_nodes(cluster, &still.nodes),
     );
     let next = "Check the log of the worker that does nothing, and whether requests or work still reach it; start it again.";
-    let hold = limits.pause_settle_seconds + two_samples;
+    let is_steady = judge.gangs.of(group).is_steady(group);
+    let times = if is_steady { 1.0 } else { LULL_TIMES };
+    let hold = limits.pause_settle_seconds * times + two_samples;
     Some(still.finding(cluster, group, summary, next).with_hold_seconds(hold))
 }
 
@@ -100,7 +107,7 @@ fn workers_that_ended(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -
 }
 
 /// Returns the GPUs of a job that were busy and do nothing now, while the others of it go on as ever: they are no ranks that
-/// wait for each other. Those of a service with pauses between its requests do nothing now and then.
+/// wait for each other.
 fn workers_that_stand_still(
     judge: &JudgeState,
     cluster: &Cluster,
@@ -108,9 +115,6 @@ fn workers_that_stand_still(
 ) -> Option<LostWorkers> {
     let limits = &judge.limits;
     let (now, gap) = (cluster.now(), cluster.freshness_window());
-    if !judge.gangs.of(group).is_steady(group) {
-        return None;
-    }
     let mut still = LostWorkers::default();
     let mut others = Vec::new();
     for row in &group.gpus {
@@ -129,5 +133,7 @@ fn workers_that_stand_still(
             others.push(gpu.averages.activity_ratio(now, gap, limits)?);
         }
     }
-    (still.count > 0 && median(others)? >= GOES_ON).then_some(still)
+    let is_steady = judge.gangs.of(group).is_steady(group);
+    let least = if is_steady { GOES_ON } else { SERVES_ON };
+    (still.count > 0 && median(others)? >= least).then_some(still)
 }

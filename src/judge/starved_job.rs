@@ -59,8 +59,11 @@ fn starved_job(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Optio
         format_percent(slowed?),
     );
     let next = "Check the data loaders of the job: how many there are, and how many CPUs it asked for; and what else runs on its nodes.";
+    let mut pending = PendingFinding::of(FindingKind::DataStarved, group.to_entity(), 2, true);
+    // The job itself may have more to load for each step than before.
+    pending.cap_severity();
     Some(
-        PendingFinding::of(FindingKind::DataStarved, group.to_entity(), 2, true)
+        pending
             .with_hold_seconds(limits.shared_storage_seconds)
             .with_interval(group.interval)
             .with_members([group.group_key()])

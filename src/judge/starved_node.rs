@@ -231,6 +231,15 @@ impl<'a> StarvedNode<'a> {
             .is_some_and(|pace| (1.0 - pace) * 2.0 >= lost)
     }
 
+    /// Whether the others plainly wait for it, or seem to and are slower by more than chance while all its GPUs idle.
+    fn is_awaited(&self, judge: &JudgeState, cluster: &Cluster, others_wait: bool) -> bool {
+        let evidence = judge.gangs.of(self.group);
+        let is_slower =
+            || evidence.is_steady(self.group) && evidence.is_slower(self.group, &judge.limits);
+        (others_wait && self.low.len() == self.of && is_slower())
+            || self.is_plainly_waited_for(judge, cluster)
+    }
+
     /// Whether the others are busier than it.
     pub(super) fn is_below_others(&self, judge: &JudgeState) -> bool {
         self.others.is_some_and(|others| self.utilization < others * judge.limits.hungry_ratio)
@@ -348,7 +357,7 @@ impl<'a> StarvedNode<'a> {
             * self.low.len() as f64;
         let summary = self.render_summary(kind, judge, cluster);
         // Others may also wait for a node that writes a checkpoint for all.
-        let only_idles = !is_hard && self.is_plainly_waited_for(judge, cluster);
+        let only_idles = !is_hard && self.is_awaited(judge, cluster, alone && waits);
         let mut pending = PendingFinding::of(kind, entity, kinds, is_hard || only_idles);
         if self.never_pages(judge, is_slowed) {
             pending.cap_severity();

@@ -81,6 +81,7 @@ fn rule_rows_with_profiling_counters() {
             LaunchBound,
         ),
         ("held and idle", profiled_signals(0.0, 0.0, 0.0, 0.0, 0.0), IdleAllocated),
+        ("idle while its node sends", profiled_signals(0.0, 0.0, 0.0, 0.0, 0.5), IdleAllocated),
         ("free and idle", free(profiled_signals(0.0, 0.0, 0.0, 0.0, 0.0)), Idle),
         (
             "free and idle under pressure",

@@ -5,6 +5,7 @@ use gaunt_schema::{
     catalogue::{gpu, gpu_parts, host, port},
 };
 
+mod idle_worker_tests;
 mod program_error_tests;
 mod single_node_hang_tests;
 
