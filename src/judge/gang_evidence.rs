@@ -22,6 +22,7 @@ use super::{
     gpu_tracker::GpuTracker,
     job_group::{JobGroup, JobGroups, SettledPace},
     job_pauses::Pauses,
+    relative_shifts::relative_shifts,
     residual_histogram::ResidualHistogram,
     robust_stats::median,
     sample_interval::NEARLY_ALL,
@@ -109,14 +110,6 @@ impl LongShift {
     fn is_likely(&self, least: f64) -> bool {
         self.means.is_likely() && self.means.rise_of(self.last.into()) >= least
     }
-}
-
-/// The change of one GPU relative to the rest of its job.
-#[derive(Clone, Copy, Debug)]
-struct RelativeShift {
-    row: u32,
-    node: NodeId,
-    shift: f64,
 }
 
 impl GangEvidence {
@@ -212,13 +205,16 @@ impl GangEvidence {
     }
 }
 
-/// Whether nearly all nodes of a job have new samples since an instant.
+/// Whether nearly all nodes of a job that still report have new samples since an instant, and at least half of all report.
 fn are_renewed(cluster: &Cluster, group: &JobGroup, since: UnixMs) -> bool {
-    let nodes = group.nodes.iter().filter_map(|id| cluster.node_by_id(*id));
-    let renewed = nodes.filter(|node| {
-        node.renewals(DeviceClass::Gpu).last().is_some_and(|renewed| renewed > since)
-    });
-    renewed.count() as f64 >= group.nodes.len() as f64 * NEARLY_ALL
+    let silent_s = group.interval.seconds() * SILENT_INTERVALS;
+    let newest = |id: &NodeId| cluster.node_by_id(*id)?.renewals(DeviceClass::Gpu).last();
+    let is_reporting = |last: &UnixMs| cluster.now().duration_since(*last).as_secs_f64() < silent_s;
+    let reporting: Vec<UnixMs> =
+        group.nodes.iter().filter_map(newest).filter(is_reporting).collect();
+    let renewed = reporting.iter().filter(|last| **last > since).count();
+    reporting.len() * 2 >= group.nodes.len()
+        && renewed as f64 >= reporting.len() as f64 * NEARLY_ALL
 }
 
 impl JobEvidence {
@@ -423,53 +419,6 @@ fn add_shift(
     }
 }
 
-/// Returns the change of each GPU less the median change of the other nodes of its job, or of the other GPUs of its
-/// node where the job has no other node.
-fn relative_shifts(
-    cluster: &Cluster,
-    group: &JobGroup,
-    gpus: &[GpuTracker],
-    shift_of: impl Fn(&GpuTracker) -> Option<f64>,
-) -> Vec<RelativeShift> {
-    let own = |row: &u32| {
-        let node = cluster.device_at(DeviceClass::Gpu, *row)?.node;
-        Some(RelativeShift { row: *row, node, shift: shift_of(gpus.get(*row as usize)?)? })
-    };
-    let mut shifts: Vec<RelativeShift> = group.gpus.iter().filter_map(own).collect();
-    let mut nodes: BTreeMap<NodeId, Vec<f64>> = BTreeMap::new();
-    for shifted in &shifts {
-        nodes.entry(shifted.node).or_default().push(shifted.shift);
-    }
-    if nodes.len() < 2 {
-        let all: Vec<f64> = shifts.iter().map(|shifted| shifted.shift).collect();
-        let Some(middle) = median(all).filter(|_| shifts.len() >= FEW_NODES) else {
-            return Vec::new();
-        };
-        for shifted in &mut shifts {
-            shifted.shift -= middle;
-        }
-        return shifts;
-    }
-    let means: BTreeMap<NodeId, f64> = nodes
-        .into_iter()
-        .map(|(id, shifts)| (id, shifts.iter().sum::<f64>() / shifts.len() as f64))
-        .collect();
-    let all = median(means.values().copied());
-    let rest = |node: NodeId| match means.len() {
-        // Of a few nodes one moves the median.
-        0..FEW_NODES => median(means.iter().filter(|(id, _)| **id != node).map(|(_, mean)| *mean)),
-        _ => all,
-    };
-    let rests: BTreeMap<NodeId, f64> =
-        means.keys().filter_map(|id| Some((*id, rest(*id)?))).collect();
-    shifts.retain_mut(|shifted| {
-        let Some(rest) = rests.get(&shifted.node) else { return false };
-        shifted.shift -= rest;
-        true
-    });
-    shifts
-}
-
 /// Retention of the evidence about a job that is not seen any more.
 const KEPT: Duration = Duration::from_hours(24);
 
@@ -496,5 +445,5 @@ const LEARNED_RARE_ROUNDS: u32 = 6;
 /// Rounds from which it is known how far its ranks differ by chance.
 const KNOWN_ROUNDS: u32 = 12;
 
-/// Below this number of nodes a node is left out of the median that it is compared with.
-const FEW_NODES: usize = 4;
+/// A node without a new sample for so many intervals does not report any more: the others of its job go on without it.
+const SILENT_INTERVALS: f64 = 3.0;

@@ -106,6 +106,7 @@ mod ranks_on_node;
 mod rare_events;
 mod recovery_reason;
 mod recurring_stops;
+mod relative_shifts;
 mod reporting_delay;
 mod residual_histogram;
 mod robust_stats;
