@@ -7,6 +7,7 @@ use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, GpuState, Sev
 use super::{
     EvidenceRow, JudgeState, Thresholds,
     finding_lifecycle::DetectorOutcome,
+    gpu_ratings::is_share_of_limit,
     gpu_signals,
     gpu_tracker::GpuTracker,
     host_averages::HostAverages,
@@ -363,7 +364,8 @@ impl RankActivity {
         let activity = EvidenceRow::Activity.to_evidence(self.pace, Some(least));
         let is_raised = self.most_power > Some(limits.power_waiting_ratio);
         let note = if is_raised { "limit: beside its usual power" } else { "" };
-        let power = EvidenceRow::Power.to_evidence(self.power, self.most_power).with_note(note);
+        let power = self.power.filter(|power| is_share_of_limit(*power));
+        let power = EvidenceRow::Power.to_evidence(power, self.most_power).with_note(note);
         let memory = EvidenceRow::MemoryActivity
             .to_evidence(self.memory, self.most_memory)
             .with_note("limit: share of the highest of this work");

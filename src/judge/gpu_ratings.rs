@@ -1,6 +1,9 @@
 //! Rated power limits and clocks of GPU models, for pages that report power and clocks without their limits, as
 //! dcgm-exporter's default list does.
 
+use gaunt_cluster::Cluster;
+use gaunt_schema::catalogue::gpu;
+
 /// The rated power limit in watts and the highest clock of the streaming multiprocessors in gigahertz (data sheets, rounded),
 /// by a part of the model's name; the first match counts.
 const RATINGS: [(&str, f64, f64); 57] = [
@@ -66,8 +69,26 @@ const RATINGS: [(&str, f64, f64); 57] = [
 /// No model has a higher clock, in hertz.
 pub(super) const HIGHEST_RATED_CLOCK: f64 = 2.6e9;
 
+/// No GPU draws so many times its limit, and none so few watts.
+const MOST_OF_LIMIT: f64 = 10.0;
+
+/// Returns power as a share of the enforced limit, else of the rated limit of the model; where neither is known, it stays in
+/// watts, which still tell how it changes.
+pub(super) fn scale_power(cluster: &Cluster, row: u32, watts: f64) -> f64 {
+    let reported = cluster.current_value(gpu::POWER_LIMIT, row).filter(|limit| *limit > 0.0);
+    match reported.or_else(|| rated_power_limit(cluster.gpu_model(row)?)) {
+        Some(limit) => (watts / limit).min(MOST_OF_LIMIT),
+        None => watts.max(MOST_OF_LIMIT * 1.01),
+    }
+}
+
+/// Whether power is a share of the limit, and not in watts.
+pub(super) fn is_share_of_limit(power: f64) -> bool {
+    power <= MOST_OF_LIMIT
+}
+
 /// Returns the rated power limit of a GPU model, if known.
-pub(super) fn rated_power_limit(model: &str) -> Option<f64> {
+fn rated_power_limit(model: &str) -> Option<f64> {
     rating(model).map(|(_, watts, _)| watts)
 }
 

@@ -131,9 +131,9 @@ impl GpuAverages {
         self.memory.add_sample(share(gpu::MEMORY_ACTIVITY, gpu::MEMORY_ACTIVITY_SECONDS), tick);
         let memory = self.memory.value_at(at, cluster.freshness_window());
         self.most_memory = self.most_memory.max(memory.into());
-        let power = value(gpu::POWER);
-        let limit = power.and_then(|_| power_limit(cluster, row));
-        let power_share = power.zip(limit).map(|(power, limit)| power / limit);
+        let power_share =
+            value(gpu::POWER).map(|power| gpu_ratings::scale_power(cluster, row, power));
+        self.forget_other_scale(power_share);
         self.power.add_sample(power_share, tick);
         self.last_power = power_share.into();
         self.power_squared.add_sample(power_share.map(|share| share * share), tick);
@@ -206,6 +206,18 @@ impl GpuAverages {
             1.0,
             limits,
         );
+    }
+
+    /// Forgets its power in watts once its limit is known, and its shares once it no longer is.
+    fn forget_other_scale(&mut self, power: Option<f64>) {
+        let is_share = |power: f64| gpu_ratings::is_share_of_limit(power);
+        let last = self.last_power.known().map(f64::from);
+        if last.zip(power).is_some_and(|(last, now)| is_share(last) != is_share(now)) {
+            self.power = MovingAverage::default();
+            self.power_squared = MovingAverage::default();
+            self.power_floor = CompactValue::default();
+            self.usual_power = Baseline::default();
+        }
     }
 
     /// Resets the baselines: another job does something else.
@@ -293,7 +305,7 @@ impl GpuAverages {
         self.tensor.value_at(now, gap).is_some()
     }
 
-    /// Returns the average share of the power limit.
+    /// Returns the average share of the power limit; watts where the limit is not known.
     pub(super) fn power_at(&self, now: UnixMs, gap: Duration) -> Option<f64> {
         self.power.value_at(now, gap)
     }
@@ -330,7 +342,7 @@ impl GpuAverages {
         Some((squared - mean * mean).max(0.0).sqrt() / mean)
     }
 
-    /// Returns the baseline of the share of the power limit.
+    /// Returns the baseline of the share of the power limit; watts where the limit is not known.
     pub(super) fn usual_power(&self) -> Option<f64> {
         self.usual_power.usual_value()
     }
@@ -344,10 +356,9 @@ impl GpuAverages {
     }
 
     fn idle_power(&self, limits: &Thresholds) -> f64 {
-        self.power_floor
-            .known()
-            .map_or(limits.idle_power_ratio, f64::from)
-            .min(limits.idle_power_ratio)
+        let usual = self.usual_power().filter(|usual| !gpu_ratings::is_share_of_limit(*usual));
+        let most = limits.idle_power_ratio * usual.unwrap_or(1.0);
+        self.power_floor.known().map_or(most, f64::from).min(most)
     }
 
     /// Returns the baseline of the clock under load.
@@ -423,7 +434,7 @@ impl GpuAverages {
             sm: of(&self.sm),
             dram: of(&self.dram),
             memory: of(&self.memory),
-            power,
+            power: power.filter(|power| gpu_ratings::is_share_of_limit(*power)),
             power_spread: self.power_spread(now, gap),
             power_over_floor: power
                 .zip(self.power_floor.known().filter(|floor| *floor > 0.0))
@@ -478,12 +489,6 @@ pub(super) fn used_memory(cluster: &Cluster, row: u32, limits: &Thresholds) -> O
     let total = cluster.current_value(gpu::MEMORY_TOTAL, row).or(free.map(|free| used + free));
     let total = total.unwrap_or(LEAST_MEMORY);
     Some(UsedMemory { bytes: used, is_held: used >= total * limits.held_memory_ratio })
-}
-
-/// Returns the enforced power limit, else the rated limit of its model.
-fn power_limit(cluster: &Cluster, row: u32) -> Option<f64> {
-    let reported = cluster.current_value(gpu::POWER_LIMIT, row).filter(|limit| *limit > 0.0);
-    reported.or_else(|| gpu_ratings::rated_power_limit(cluster.gpu_model(row)?))
 }
 
 fn max_known(a: Option<f64>, b: Option<f64>) -> Option<f64> {

@@ -53,6 +53,19 @@ fn gpu_that_works_on_while_all_others_wait_is_a_warning() {
 }
 
 #[test]
+fn gpu_of_a_model_that_nobody_knows_is_told_by_how_its_power_changes() {
+    let without_limit = |second, _: usize| {
+        let mut page = page(second, |index| if index == 2 { 1.0 } else { 0.65 });
+        page.samples.retain(|sample| sample.metric != gpu::POWER_LIMIT);
+        page
+    };
+    let mut fixture = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
+    fixture.run(ONSET + 150, without_limit);
+    let wanted = [("compute_straggler/gpu001/2".to_owned(), Severity::Warning)];
+    assert_eq!(told_stragglers(&fixture), wanted);
+}
+
+#[test]
 fn gpus_that_differ_among_themselves_or_all_do_less_wait_for_nobody() {
     assert_eq!(stragglers(|index| if index < 2 { 1.0 } else { 0.65 }), [], "two work on");
     assert_eq!(stragglers(|_| 0.65), [], "all do less");
