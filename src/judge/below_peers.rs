@@ -113,7 +113,7 @@ fn differs_from_node(judge: &JudgeState, cluster: &Cluster, row: u32, clock: f64
 }
 
 /// Whether a finding is open that this GPU, or most of its node, is slow.
-fn is_told(judge: &JudgeState, cluster: &Cluster, row: u32) -> bool {
+pub(super) fn is_told(judge: &JudgeState, cluster: &Cluster, row: u32) -> bool {
     // Most GPUs are named by no finding at all.
     let Some(entry) =
         cluster.device_at(DeviceClass::Gpu, row).filter(|_| judge.frozen.has_gpu(row))

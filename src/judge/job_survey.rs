@@ -295,7 +295,7 @@ impl SlowdownProfile {
         !self.is_capped(limits, pace) && self.works_as_before()
     }
 
-    fn is_capped(&self, limits: &Thresholds, pace: f64) -> bool {
+    pub(super) fn is_capped(&self, limits: &Thresholds, pace: f64) -> bool {
         let is_low = self.clock.is_some_and(|share| share < limits.slow_clock_ratio);
         is_low || self.by_clock * 2.0 > 1.0 - pace
     }

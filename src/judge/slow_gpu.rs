@@ -6,7 +6,7 @@ use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, catalogue::gp
 
 use super::{
     EvidenceRow, JudgeState, Thresholds,
-    below_peers::{BelowPeers, works_more},
+    below_peers::{BelowPeers, is_told, works_more},
     clock_decline::declined_clock,
     evidence_sum::LevelEvidence,
     finding_lifecycle::DetectorOutcome,
@@ -41,7 +41,9 @@ pub(super) fn detect_slow_gpus(
             let is_capped = group.is_some_and(|(group, index)| {
                 *capped.entry(index).or_insert_with(|| is_capped(judge, cluster, group))
             });
-            if slow.is_throttled || !is_capped {
+            // What it takes longer than the others shows in more than its clock.
+            let is_told = slow.lingers.is_some() && is_told(judge, cluster, *row);
+            if slow.is_throttled || is_told || !is_capped {
                 found.push(slow.pending_finding(judge, cluster));
             }
         }

@@ -32,9 +32,14 @@ pub(super) fn add_slow_gpus(
         outcome.suspicions.extend(found);
         return;
     }
+    // Until the finding about the node is open, those about its GPUs stand: the GPUs of a job are not read at one moment.
     for slow in &found {
-        let reason = "explained by most GPUs of the node";
-        outcome.supersede_open(&judge.tracker, &slow.finding.id, reason);
+        if is_known {
+            let reason = "explained by most GPUs of the node";
+            outcome.supersede_open(&judge.tracker, &slow.finding.id, reason);
+        } else {
+            outcome.undecidable.push(slow.finding.id.clone());
+        }
     }
     let slow = found.len();
     let worst = found.into_iter().max_by(|a, b| {

@@ -44,7 +44,10 @@ pub(super) fn add_unexplained(
             outcome.superseded.push((id, SanitizedText::new(&format!("explained by {kind}"))));
             return;
         }
-        if !is_unknown || judge.pauses.distort_averages(group, cluster.now(), &judge.limits) {
+        // A cap of all its clocks does not end a slowdown that began before.
+        let is_capped = profile.is_capped(&judge.limits, uneven.median_pace);
+        let is_distorted = judge.pauses.distort_averages(group, cluster.now(), &judge.limits);
+        if !is_unknown || is_capped || is_distorted {
             outcome.undecidable.push(id);
             return;
         }

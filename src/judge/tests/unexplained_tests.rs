@@ -327,6 +327,33 @@ fn slowdown_below_the_limit_is_not_told() {
 }
 
 #[test]
+fn cap_of_all_clocks_does_not_end_a_slowdown_that_began_before() {
+    let mut job = SlowedJob::at_baseline();
+    job.run(150, at_pace(0.7));
+    assert_eq!(job.open_ids(), [ID]);
+    job.run(300, RankShown { clock: 0.75, ..at_pace(0.7) });
+    assert_eq!(job.open_ids(), [ID], "it is still slower");
+    job.run(150, USUAL);
+    assert_eq!(job.open_ids(), [""; 0]);
+    let mut capped = SlowedJob::at_baseline();
+    capped.run(300, RankShown { clock: 0.75, ..at_pace(0.75) });
+    assert_eq!(capped.open_ids(), [""; 0], "the cap explains it");
+}
+
+#[test]
+fn job_of_which_one_node_no_longer_reports_is_judged_by_the_others() {
+    let mut job = SlowedJob::on_nodes(&["ash:9770", "birch:9770", "cedar:9770"]);
+    job.run(120, USUAL);
+    let mut sent = job.sent;
+    for second in 0..400 {
+        let shown = if second < 200 { USUAL } else { at_pace(0.7) };
+        sent += 10e9 * shown.traffic;
+        job.fixture.run_without(1, &[2], |_, index| rank_report(index, shown, sent, 0.0));
+    }
+    assert!(job.open_ids().contains(&ID), "{:?}", job.open_ids());
+}
+
+#[test]
 fn cause_that_appears_closes_an_unexplained_slowdown() {
     let mut job = SlowedJob::at_baseline();
     job.run(140, at_pace(0.6));
