@@ -105,7 +105,10 @@ impl JudgeState {
         let (gangs, first_step) = (&self.gangs, self.first_step.unwrap_or(cluster.now()));
         let known_since = |group: &JobGroup| gangs.of(group).first_seen().max(first_step);
         self.stops.observe_groups(cluster, &self.job_groups, known_since, &self.limits);
-        self.health.observe_jobs(&self.job_groups, cluster.now(), &self.limits);
+        let groups = &self.job_groups;
+        let stands_still = |row| groups.of(row).map(|group| !group.is_progressing());
+        let settles = self.limits.pause_settle_seconds;
+        self.health.observe_jobs(stands_still, settles, cluster.now());
     }
 
     /// Settles how slow each job is, from what the evidence says about its pace.

@@ -306,11 +306,10 @@ fn storage_slow_finding(
     let storage = Entity::new(EntityKind::Storage);
     let pending = PendingFinding::of(FindingKind::StorageSlow, storage, kinds, true);
     let writers = starved().filter(|starved| starved.mostly_writes(cluster)).count();
-    // Hosts under little IO pressure may write a checkpoint, whatever they tell of it. Late answers alone may have a
-    // harmless reason: the server is busy, and nobody waits for it.
+    // A little IO pressure may be that of a checkpoint. Late answers alone may have a harmless reason: the server is busy,
+    // and nobody waits for it.
     let is_much = io.is_some_and(|io| io >= limits.io_pressure_ratio * MUCH_TIMES);
-    let may_write = writers * 2 > nodes || (io.is_some() && !is_much);
-    let checkpoint = if may_write { checkpoint_seconds(interval, limits) } else { 0.0 };
+    let checkpoint = if writers * 2 > nodes { checkpoint_seconds(interval, limits) } else { 0.0 };
     let delay = storage_page_delay(judge, groups);
     let mut pending = pending.with_warning_delay(checkpoint).with_page_delay(delay);
     if !is_much || !is_shown_by_gpus(judge, groups) {

@@ -25,7 +25,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::StorageSlow,
-        "Most nodes of a slower job wait for IO together, most of them with IO pressure or late answers of their network file systems: the storage that they share is slow. So it is where jobs on one node each begin to wait for IO at about the same time. So are pauses in which they do and that last at least twice as long as the shortest one of their job, or as the longest of late while one lasts: its checkpoints have grown, or one of them does not end. IO pressure below twice its limit never pages, and is a warning only once a checkpoint would be over.",
+        "Most nodes of a slower job wait for IO together, most of them with IO pressure or late answers of their network file systems: the storage that they share is slow. So it is where jobs on one node each begin to wait for IO at about the same time. So are pauses in which they do and that last at least twice as long as the shortest one of their job, or as the longest of late while one lasts: its checkpoints have grown, or one of them does not end. IO pressure below twice its limit never pages.",
         &[
             "shared_storage_seconds",
             "unexplained_ratio",

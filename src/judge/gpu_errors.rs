@@ -13,8 +13,7 @@ use gaunt_schema::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Thresholds, job_group::JobGroups, program_error::ProgramError, row_remaps::RowRemaps,
-    sample_interval::SampleInterval,
+    Thresholds, program_error::ProgramError, row_remaps::RowRemaps, sample_interval::SampleInterval,
 };
 use gaunt_cluster::{Cluster, Node};
 
@@ -302,12 +301,16 @@ impl GpuErrorTracker {
     }
 
     /// Records whether the jobs of programs that failed a moment ago stand still since.
-    pub(super) fn observe_jobs(&mut self, groups: &JobGroups, now: UnixMs, limits: &Thresholds) {
-        let settles = limits.pause_settle_seconds;
+    pub(super) fn observe_jobs(
+        &mut self,
+        stands_still: impl Fn(u32) -> Option<bool>,
+        settles: f64,
+        now: UnixMs,
+    ) {
         self.broken.retain(|row, broken| {
-            let stands = groups.of(*row).map(|group| !group.is_progressing());
-            let program = broken.program;
-            broken.program = program.and_then(|program| program.observe_job(stands, settles, now));
+            let observe =
+                |program: ProgramError| program.observe_job(stands_still(*row), settles, now);
+            broken.program = broken.program.and_then(observe);
             !broken.is_healthy()
         });
     }

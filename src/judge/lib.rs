@@ -30,6 +30,7 @@ mod explanation_builder;
 mod fabric_congestion;
 mod fabric_degraded;
 mod fabric_health;
+mod failed_programs;
 mod filesystem_full;
 mod finding_lifecycle;
 mod frozen_baselines;
@@ -180,7 +181,7 @@ type Detector = fn(&JudgeState, &Cluster, &mut DetectorOutcome);
 /// All detectors; those that look for what no other finding explains come last.
 const DETECTORS: [Detector; 27] = [
     gpu_failed::detect_failed_gpus,
-    program_error::detect_program_errors,
+    failed_programs::detect_failed_programs,
     slow_gpu::detect_slow_gpus,
     pcie_degraded::detect_degraded_pcie,
     nvlink_degraded::detect_degraded_nvlinks,

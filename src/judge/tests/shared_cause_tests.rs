@@ -263,9 +263,9 @@ fn hosts_of_a_slower_job_that_wait_for_io_together_have_slow_storage() {
 }
 
 #[test]
-fn little_io_pressure_of_a_slower_job_is_a_warning_once_a_checkpoint_would_be_over() {
+fn little_io_pressure_of_a_slower_job_never_pages() {
     let severities = |share: f64| {
-        let found = found_with_waits(host::IO_PRESSURE, 0.6, [share; 3], 480);
+        let found = found_with_waits(host::IO_PRESSURE, 0.6, [share; 3], 330);
         let storage = found.into_iter().filter(|(id, ..)| id == "storage_slow");
         storage.map(|(_, severity, _)| severity).collect::<Vec<_>>()
     };
