@@ -20,7 +20,7 @@ const GOES_ON: f64 = 0.9;
 /// The same of a service, whose load varies; and how many times as long a worker of it must do nothing: it has no requests
 /// now and then.
 const SERVES_ON: f64 = 0.5;
-const LULL_TIMES: f64 = 3.0;
+const LULL_TIMES: f64 = 4.0;
 
 /// The GPUs of a job without a worker, and the nodes that they are on.
 #[derive(Default)]

@@ -43,5 +43,5 @@ fn worker_that_does_nothing_any_more_is_told_and_that_of_a_service_later() {
     let waves = |second: i64| 0.7 + 0.25 * (second as f64 / 60.0 * std::f64::consts::TAU).sin();
     let service = told_after(waves).unwrap();
     assert!((60..120).contains(&training), "{training}");
-    assert!((180..300).contains(&service), "{service}");
+    assert!((240..360).contains(&service), "{service}");
 }
