@@ -107,8 +107,7 @@ impl JudgeState {
         self.stops.observe_groups(cluster, &self.job_groups, known_since, &self.limits);
         let groups = &self.job_groups;
         let stands_still = |row| groups.of(row).map(|group| !group.is_progressing());
-        let settles = self.limits.pause_settle_seconds;
-        self.health.observe_jobs(stands_still, settles, cluster.now());
+        self.health.observe_jobs(stands_still, cluster.now(), &self.limits);
     }
 
     /// Settles how slow each job is, from what the evidence says about its pace.

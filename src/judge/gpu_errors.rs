@@ -304,12 +304,12 @@ impl GpuErrorTracker {
     pub(super) fn observe_jobs(
         &mut self,
         stands_still: impl Fn(u32) -> Option<bool>,
-        settles: f64,
         now: UnixMs,
+        limits: &Thresholds,
     ) {
         self.broken.retain(|row, broken| {
             let observe =
-                |program: ProgramError| program.observe_job(stands_still(*row), settles, now);
+                |program: ProgramError| program.observe_job(stands_still(*row), now, limits);
             broken.program = broken.program.and_then(observe);
             !broken.is_healthy()
         });

@@ -4,6 +4,8 @@
 use gaunt_schema::UnixMs;
 use serde::{Deserialize, Serialize};
 
+use super::Thresholds;
+
 /// Seconds within which a job must stand still after the XID of a program: what stops later has another reason.
 const STOPS_WITHIN_SECONDS: f64 = 120.0;
 
@@ -26,18 +28,20 @@ impl ProgramError {
             .unwrap_or(Self { code, at, stopped: None })
     }
 
-    /// Records whether its job stands still, if that is known. One whose job goes on, or goes on again for so many seconds, is
-    /// forgotten.
+    /// Records whether its job stands still, if that is known. One whose job goes on, or goes on again for a minute, is
+    /// forgotten; so is one that is long past: its job has ended.
     pub(super) fn observe_job(
         self,
         stands: Option<bool>,
-        settles: f64,
         now: UnixMs,
+        limits: &Thresholds,
     ) -> Option<Self> {
-        let stands_now = stands == Some(true);
+        if seconds(self.at, now) > limits.error_speaks_seconds {
+            return None;
+        }
         match self.stopped {
-            _ if stands_now => Some(Self { stopped: Some(now), ..self }),
-            Some(last) => (seconds(last, now) < settles).then_some(self),
+            _ if stands == Some(true) => Some(Self { stopped: Some(now), ..self }),
+            Some(last) => (seconds(last, now) < limits.pause_settle_seconds).then_some(self),
             None => (seconds(self.at, now) <= STOPS_WITHIN_SECONDS).then_some(self),
         }
     }
@@ -59,14 +63,16 @@ mod tests {
     fn program_error_counts_once_its_job_stops_within_two_minutes() {
         let at = |second: i64| UnixMs(1_800_000_000_000 + second * 1_000);
         let error = ProgramError::next(None, 31, at(0));
+        let limits = Thresholds::default();
         let observe =
-            |error: ProgramError, stands, second| error.observe_job(stands, 60.0, at(second));
+            |error: ProgramError, stands, second| error.observe_job(stands, at(second), &limits);
         assert_eq!(observe(error, Some(false), 60), Some(error));
         assert_eq!(observe(error, None, 121), None, "its job goes on");
         let stopped = observe(error, Some(true), 100).unwrap();
         assert_eq!(ProgramError::next(Some(stopped), 43, at(110)), stopped, "43 follows from 31");
-        let still = observe(stopped, Some(true), 900).unwrap();
-        assert!(observe(still, Some(false), 950).is_some() && observe(still, None, 960).is_none());
+        let still = observe(stopped, Some(true), 400).unwrap();
+        assert!(observe(still, Some(false), 450).is_some() && observe(still, None, 460).is_none());
+        assert_eq!(observe(still, Some(true), 601), None, "it has ended");
         assert_eq!(ProgramError::next(Some(error), 13, at(500)).code, 13);
     }
 }

@@ -276,6 +276,7 @@ impl<'a> SlowGpu<'a> {
     fn pending_finding(&self, judge: &JudgeState, cluster: &Cluster) -> PendingFinding {
         let limits = &judge.limits;
         let slowed = self.group.and_then(|group| group.confirmed_slowdown(limits.slowed_ratio));
+        let slowed = slowed.filter(|slowed| self.may_explain(*slowed));
         let waits = self.group.map_or(0, JobGroup::waiting_gpus);
         let is_throttled = self.is_throttled || self.hotter_than.is_some();
         let kind =
@@ -326,6 +327,15 @@ impl<'a> SlowGpu<'a> {
             )
             .with_summary(format!("{summary}."), next.to_owned())
             .with_evidence(self.collect_evidence(limits, slowed, waits))
+    }
+
+    /// Whether a job may have lost so much of its speed for its clock, as far as that is known: it computes longer by as much
+    /// as its clock is lower.
+    fn may_explain(&self, slowed: f64) -> bool {
+        let of_peers = self.peers.map(|peers| self.clock / peers.median);
+        let share = self.fallen.map(|(_, share)| share).into_iter().chain(of_peers);
+        let lowest = share.reduce(f64::min).filter(|_| self.is_below && !self.is_throttled);
+        lowest.is_none_or(|share| (1.0 - share) * MOST_TIMES >= slowed)
     }
 
     fn collect_evidence(
@@ -429,6 +439,9 @@ impl<'a> SlowGpu<'a> {
         summary
     }
 }
+
+/// How many times as much as its clock fell its job may lose for it: averages of a clock that falls now and then show less.
+const MOST_TIMES: f64 = 4.0;
 
 const COOL: &str = "Check its temperature, cooling and power supply.";
 const CHECK_CAP: &str = "Check its clocks and its power limit, which may be set on purpose (nvidia-smi -q -d CLOCK,POWER,PERFORMANCE); replace it (RMA) if they persist.";
