@@ -37,7 +37,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::ComputeStraggler,
-        "The SM clock of an active GPU is below its peers (same job, model and role) and its own baseline without a thermal or HW slowdown, or it drifted below its peers (CUSUM). On a job of one node it is far below its own past while its work goes on and draws no more power. Or the GPU has more SM activity for the same tensor activity than the rest of its job; without profiling counters, it draws its usual power while all others of its job draw much less and are busy.",
+        "The SM clock of an active GPU is below its peers (same job, model and role) and its own baseline without a thermal or HW slowdown, or it drifted below its peers (CUSUM). On a job of one node it is far below its own past while its work goes on and draws no more power. Or the GPU has more SM activity for the same tensor activity than the rest of its job; without profiling counters, it draws its usual power while all others of its job draw much less and are busy. A slowdown of its job confirms a low clock only where that may cost as much.",
         &[
             "slow_clock_ratio",
             "peer_score",
@@ -158,7 +158,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::UnexplainedSlowdown,
-        "A job is much slower than its baseline and takes the same steps, does not pause, its clocks are not capped, and no finding at warning or above names the job or its nodes. Also one whose GPUs all stand still three times in a row, for much of the time, as they did not in a far longer time before.",
+        "A job is much slower than its baseline and takes the same steps, does not pause, its clocks are not capped, and no finding at warning or above names the job or its nodes. Also one whose GPUs all stand still three times in a row, for much of the time, as they did not in a far longer time before. One that is open outlives a cap of all clocks that begins later.",
         &["unexplained_ratio", "unexplained_seconds", "like_pace_share", "slow_clock_ratio"],
     ),
     (

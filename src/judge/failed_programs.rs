@@ -30,9 +30,7 @@ fn failed_program(
     let stopped = |row: &u32| {
         let errors = judge.health.of(*row);
         // What the GPU itself has is told of it already.
-        let is_well = errors.is_working()
-            && errors.remap.is_none()
-            && errors.failing_rows(cluster.now()).is_none();
+        let is_well = errors.is_well(cluster.now());
         Some((errors.program.filter(|program| program.stopped.is_some() && is_well)?, *row))
     };
     let failed: Vec<(ProgramError, u32)> = group.gpus.iter().filter_map(stopped).collect();

@@ -78,6 +78,11 @@ impl GpuErrors {
         self.xid.is_none() && self.memory.is_none() && self.gone.is_none()
     }
 
+    /// Whether nothing is to be told of the GPU itself: it works, and its memory does not fail.
+    pub(super) fn is_well(&self, now: UnixMs) -> bool {
+        self.is_working() && self.remap.is_none() && self.failing_rows(now).is_none()
+    }
+
     /// Returns how many rows of its memory were replaced in quick succession, and since when, if that is its failing memory.
     pub(super) fn failing_rows(&self, now: UnixMs) -> Option<(f64, UnixMs)> {
         self.remapped.and_then(|remapped| remapped.failing(now))

@@ -41,8 +41,7 @@ pub(super) fn detect_failed_gpus(
         for row in node.device_rows(DeviceClass::Gpu) {
             let mut errors = judge.health.of(*row);
             errors.gone = errors.gone.filter(|_| !all);
-            let is_well = errors.remap.is_none() && errors.failing_rows(cluster.now()).is_none();
-            if errors.is_working() && is_well {
+            if errors.is_well(cluster.now()) {
                 continue;
             }
             let Some(entity) = gpu_entity(cluster, *row) else { continue };
