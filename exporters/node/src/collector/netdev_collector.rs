@@ -1,4 +1,4 @@
-//! Network devices of the kernel, from `class/net`: carrier, speed, traffic, errors.
+//! Network devices of the kernel, from `class/net`: carrier, speed, traffic, errors; and what TCP sends again, from `net/snmp`.
 
 use std::{
     fs, io,
@@ -42,9 +42,15 @@ const FILES: [(&str, MetricId, ReadingParser); 11] = [
     ("statistics/tx_dropped", host::NETDEV_TRANSMIT_DROPS, parse_count),
 ];
 
-/// Reads `SYS/class/net/*`.
+/// Each column of TCP in `net/snmp` with its metric.
+const TCP_COLUMNS: [(&str, MetricId); 2] =
+    [("OutSegs", host::TCP_SENT), ("RetransSegs", host::TCP_RESENT)];
+
+/// Reads `SYS/class/net/*` and `PROC/net/snmp`.
 pub(super) struct NetdevCollector {
     folder: PathBuf,
+    /// Counters of the network protocols.
+    protocols: KernelFile,
     exclude: DeviceExclusions,
     names: Vec<String>,
     devices: Vec<NetworkDevice>,
@@ -64,6 +70,7 @@ impl NetdevCollector {
     pub(super) fn new(options: &SamplerOptions) -> Self {
         Self {
             folder: options.sys_root.join("class/net"),
+            protocols: KernelFile::new(options.proc_root.join("net/snmp"), true),
             exclude: DeviceExclusions::new(&options.exclude),
             names: Vec::new(),
             devices: Vec::new(),
@@ -136,8 +143,24 @@ impl Collector for NetdevCollector {
             let why = format!("no network device except loopback in {}", self.folder.display());
             return Ok(CollectOutcome::Nothing(why));
         }
+        if let Ok(text) = self.protocols.read_text(&mut self.buffer) {
+            let node = report.ensure_device(Device::new_node());
+            for (column, metric) in TCP_COLUMNS {
+                report.push(node, metric, parse_tcp_column(text, column));
+            }
+        }
         Ok(CollectOutcome::Found)
     }
+}
+
+/// A counter of TCP: the first line of a protocol has the names, the second one the numbers.
+fn parse_tcp_column(text: &str, column: &str) -> Reading {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp:"));
+    let (names, numbers) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let mut columns = names.split_whitespace().zip(numbers.split_whitespace());
+    columns
+        .find(|(name, _)| *name == column)
+        .map_or(AbsenceReason::Unsupported.into(), |(_, number)| parse_count(number))
 }
 
 /// The kind of device: part of a card, an SR-IOV virtual function, a bond, or software.
@@ -191,6 +214,20 @@ mod tests {
         assert_eq!(parse_speed("400000"), Reading::of(5e10));
         assert_eq!(parse_speed("-1"), AbsenceReason::Unsupported.into());
         assert_eq!(parse_speed("4294967295x"), AbsenceReason::Error.into());
+    }
+
+    #[test]
+    fn tcp_counter_is_the_number_below_its_name() {
+        let text = "Ip: Forwarding DefaultTTL\nIp: 1 64\n\
+                    Tcp: MaxConn InSegs OutSegs RetransSegs\nTcp: -1 9 812 7\nUdp: InDatagrams\nUdp: 3\n";
+        assert_eq!(parse_tcp_column(text, "OutSegs"), Reading::of(812.0));
+        assert_eq!(parse_tcp_column(text, "RetransSegs"), Reading::of(7.0));
+        assert_eq!(parse_tcp_column(text, "InErrs"), AbsenceReason::Unsupported.into());
+        assert_eq!(parse_tcp_column(text, "MaxConn"), AbsenceReason::Error.into());
+        assert_eq!(
+            parse_tcp_column("Tcp: OutSegs\n", "OutSegs"),
+            AbsenceReason::Unsupported.into()
+        );
     }
 
     #[test]

@@ -93,6 +93,12 @@ rows! {
         Metric::new_counter("gaunt_node_nfsd_read_bytes_total", Node, Unit::Bytes, Bits64);
     NFSD_WRITE_BYTES, "Bytes that the node's NFS server wrote for its clients.",
         Metric::new_counter("gaunt_node_nfsd_write_bytes_total", Node, Unit::Bytes, Bits64);
+    TCP_SENT, "TCP segments that the node sent, without those sent again.",
+        Metric::new_counter("gaunt_node_tcp_sent_segments_total", Node, Unit::Count, Bits64)
+            .with_foreign(&[node_exporter_name("node_netstat_Tcp_OutSegs")]);
+    TCP_RESENT, "TCP segments that the node sent again because no answer came.",
+        Metric::new_counter("gaunt_node_tcp_resent_segments_total", Node, Unit::Count, Bits64)
+            .with_foreign(&[node_exporter_name("node_netstat_Tcp_RetransSegs")]);
     NETDEV_INFO, "Who the network device is.",
         Metric::new_info_series("gaunt_netdev_info", Netdev,
             &["address", "operstate", "function", "driver", "pci_bus_id", "master"]);

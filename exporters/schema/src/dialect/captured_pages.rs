@@ -54,6 +54,8 @@ fn node_exporter_page_of_debian() {
         (host::MEMORY_CACHED, 2_663_915_520.0),
         (host::SWAP_FREE, 0.0),
         (host::OOM_KILLS, 0.0),
+        (host::TCP_SENT, 3259.0),
+        (host::TCP_RESENT, 0.0),
     ] {
         assert_eq!(node(metric), Some(value), "{}", metric.catalogue_row().name);
     }
@@ -102,9 +104,9 @@ fn node_exporter_page_of_debian() {
             metric.catalogue_row().name
         );
     }
-    // 22 of the node, 11 of eth0, 9 of each ifb, carrier and carrier changes of lo, 8 of each of two disks, and 5 of the file
+    // 24 of the node, 11 of eth0, 9 of each ifb, carrier and carrier changes of lo, 8 of each of two disks, and 5 of the file
     // system.
-    assert_eq!(report.samples.len(), 22 + 11 + 9 + 9 + 2 + 2 * 8 + 5);
+    assert_eq!(report.samples.len(), 24 + 11 + 9 + 9 + 2 + 2 * 8 + 5);
 }
 
 #[test]

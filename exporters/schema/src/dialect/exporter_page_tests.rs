@@ -405,6 +405,16 @@ fn node_exporter_storage_and_cards() {
 }
 
 #[test]
+fn segments_that_tcp_sends_again_are_of_the_node() {
+    // As node_exporter writes the fields of net/snmp: untyped.
+    let page = "# TYPE node_netstat_Tcp_OutSegs untyped\nnode_netstat_Tcp_OutSegs 4.69e+09\n\
+                # TYPE node_netstat_Tcp_RetransSegs untyped\nnode_netstat_Tcp_RetransSegs 1852\n";
+    let report = decode_clean(page).report;
+    let values = [(host::TCP_SENT, 4.69e9), (host::TCP_RESENT, 1852.0)];
+    assert_values(&report, &Device::new_node(), &values);
+}
+
+#[test]
 fn efa_ports_have_their_traffic_and_retransmissions() {
     let labels = "{device=\"rdmap16s27\",port=\"1\"}";
     let line = |name: &str, value: &str| format!("node_amazonefa_{name}{labels} {value}\n");
