@@ -13,9 +13,11 @@ use super::{
     worker_pipe::{GpuAttribute, GpuIdentity, GpuPart, GpuRoundReadings},
 };
 
+mod energy_counter;
 mod rate_integrals;
 mod recent_clock_events;
 
+use energy_counter::EnergyCounter;
 use rate_integrals::RateIntegrals;
 use recent_clock_events::RecentClockEvents;
 
@@ -56,6 +58,7 @@ struct InventoryGpu {
     present: bool,
     latest: GpuRoundReadings,
     integrals: RateIntegrals,
+    energy: EnergyCounter,
     recent: RecentClockEvents,
 }
 
@@ -112,6 +115,7 @@ impl GpuInventory {
             present: true,
             latest: GpuRoundReadings::default(),
             integrals: RateIntegrals::default(),
+            energy: EnergyCounter::default(),
             recent: RecentClockEvents::default(),
         });
         self.gpus.len() - 1
@@ -125,6 +129,7 @@ impl GpuInventory {
             let gpu = &mut self.gpus[*position];
             gpu.present = !readings.lost;
             gpu.integrals.integrate_readings(step, &mut readings);
+            gpu.energy.apply_tick(step, &mut readings);
             gpu.recent.apply_tick(step, &mut readings);
             if readings.lost {
                 // A lost GPU keeps its last known attributes and parts.

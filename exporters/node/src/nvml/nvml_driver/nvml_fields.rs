@@ -20,17 +20,17 @@ const QUICK: &[NvmlFieldRow] = &[
     NvmlFieldRow(82, health::MEMORY_TEMPERATURE, 1.0),
     NvmlFieldRow(POWER_INSTANT_FIELD, health::POWER_INSTANT, 1e-3),
     NvmlFieldRow(94, health::PCIE_REPLAYS, 1.0),
+];
+
+/// The fields that are read periodically.
+const SLOW: &[NvmlFieldRow] = &[
+    NvmlFieldRow(189, health::POWER_DEFAULT_LIMIT, 1e-3),
     NvmlFieldRow(74, health::VIOLATION_POWER, 1e-9),
     NvmlFieldRow(75, health::VIOLATION_THERMAL, 1e-9),
     NvmlFieldRow(76, health::VIOLATION_SYNC_BOOST, 1e-9),
     NvmlFieldRow(77, health::VIOLATION_BOARD_LIMIT, 1e-9),
     NvmlFieldRow(78, health::VIOLATION_LOW_UTILIZATION, 1e-9),
     NvmlFieldRow(79, health::VIOLATION_RELIABILITY, 1e-9),
-];
-
-/// The fields that are read periodically.
-const SLOW: &[NvmlFieldRow] = &[
-    NvmlFieldRow(189, health::POWER_DEFAULT_LIMIT, 1e-3),
     NvmlFieldRow(3, health::ECC_CORRECTED_VOLATILE, 1.0),
     NvmlFieldRow(4, health::ECC_UNCORRECTED_VOLATILE, 1.0),
     NvmlFieldRow(5, health::ECC_CORRECTED_AGGREGATE, 1.0),
