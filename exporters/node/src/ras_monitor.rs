@@ -15,7 +15,7 @@ use gaunt_schema::{
 };
 use tokio::sync::watch;
 
-/// The timeout of a connection and of each read. The thread ends this soon after its collector.
+/// The timeout of a connection and of each read. The thread ends about this soon after its collector.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The timeout of a status: twice what NCCL may collect for.
@@ -104,7 +104,7 @@ fn follow_service(service: SocketAddr, sender: &watch::Sender<RasMonitorState>) 
 }
 
 fn connect_to(service: SocketAddr) -> Result<RasConnection<TcpStream>, RasError> {
-    let no_answer = |source| RasError::Silent { address: service, source };
+    let no_answer = |why| RasError::Silent { address: service, why };
     let stream = TcpStream::connect_timeout(&service, TIMEOUT).map_err(no_answer)?;
     stream.set_write_timeout(Some(TIMEOUT)).map_err(no_answer)?;
     stream.set_read_timeout(Some(TIMEOUT)).map_err(no_answer)?;

@@ -46,7 +46,7 @@ fn query_json(address: SocketAddr) -> Result<RasStatus, RasError> {
 }
 
 fn connect_to(address: SocketAddr) -> Result<RasConnection<TcpStream>, RasError> {
-    let no_answer = |source| RasError::Silent { address, source };
+    let no_answer = |why| RasError::Silent { address, why };
     let stream = TcpStream::connect_timeout(&address, TIMEOUT).map_err(no_answer)?;
     stream.set_write_timeout(Some(TIMEOUT)).map_err(no_answer)?;
     stream.set_read_timeout(Some(TIMEOUT)).map_err(no_answer)?;

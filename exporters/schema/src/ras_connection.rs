@@ -17,6 +17,10 @@ pub const REQUEST_HEADER: &str = "x-gaunt-ras";
 /// How long NCCL may collect from the job's other nodes, in whole seconds.
 pub const COLLECT_SECONDS: u64 = 5;
 
+/// How many timeouts of the stream a command may take that is answered at once otherwise: while a process of the job does
+/// not respond, NCCL's thread is busy for seconds at a time with reaching it again.
+const ANSWER_TIMEOUTS: u32 = 5;
+
 /// The maximum that is read of a status: as text of thousands of ranks, and as JSON of as many in 20 communicators each.
 const MAX_TEXT_BYTES: usize = 4 << 20;
 const MAX_JSON_BYTES: usize = 64 << 20;
@@ -32,13 +36,21 @@ const PROTOCOL: u32 = 2;
 pub enum RasError {
     /// No service listens.
     #[error(
-        "no NCCL RAS service at {address}: {source}; it needs a job with NCCL 2.24 or newer, and not NCCL_RAS_ENABLE=0"
+        "no NCCL RAS service at {address}: {why}; it needs a job with NCCL 2.24 or newer, and not NCCL_RAS_ENABLE=0"
     )]
     Silent {
         /// The service's address.
         address: SocketAddr,
         /// The kernel's error.
-        source: io::Error,
+        why: io::Error,
+    },
+    /// It listens, and does not answer in time.
+    #[error(
+        "the NCCL RAS service at {address} does not answer: processes of the job may be stopped or out of reach; try again, and look for them with `gaunt-probe ras`"
+    )]
+    Unanswered {
+        /// The service's address.
+        address: SocketAddr,
     },
     /// The service is not NCCL's, or its response is incomplete.
     #[error("{address} is not an NCCL RAS service: {said}")]
@@ -180,8 +192,8 @@ impl<S: Read + Write> RasConnection<S> {
         })
     }
 
-    fn silence(&self, source: io::Error) -> RasError {
-        RasError::Silent { address: self.address, source }
+    fn silence(&self, why: io::Error) -> RasError {
+        RasError::Silent { address: self.address, why }
     }
 
     fn write_line(&mut self, line: &str) -> Result<(), RasError> {
@@ -192,12 +204,15 @@ impl<S: Read + Write> RasConnection<S> {
     /// Sends a command that is answered by one line at once.
     fn send_command(&mut self, line: &str) -> Result<SanitizedText, RasError> {
         self.write_line(line)?;
-        match self.read_line().map_err(|error| self.silence(error))? {
-            ReadLine::Complete(line) => Ok(clean_line(&line)),
-            ReadLine::Pending => Err(self.silence(io::ErrorKind::TimedOut.into())),
-            // What a server that is not NCCL's sent last.
-            ReadLine::Closed => Ok(clean_line(&std::mem::take(&mut self.line))),
+        for _ in 0..ANSWER_TIMEOUTS {
+            match self.read_line().map_err(|error| self.silence(error))? {
+                ReadLine::Complete(line) => return Ok(clean_line(&line)),
+                ReadLine::Pending => {}
+                // What a server that is not NCCL's sent last.
+                ReadLine::Closed => return Ok(clean_line(&std::mem::take(&mut self.line))),
+            }
         }
+        Err(RasError::Unanswered { address: self.address })
     }
 
     /// Reads the status, after which the service closes the connection.
@@ -212,9 +227,10 @@ impl<S: Read + Write> RasConnection<S> {
             let chunk = match self.stream.fill_buf() {
                 Ok([]) => return Ok(status),
                 Ok(chunk) => chunk,
-                Err(error) if is_timeout(&error) && !is_late() => continue,
-                Err(error) if !is_timeout(&error) || status.is_empty() => {
-                    return Err(self.silence(error));
+                Err(error) if !is_timeout(&error) => return Err(self.silence(error)),
+                Err(_) if !is_late() => continue,
+                Err(_) if status.is_empty() => {
+                    return Err(RasError::Unanswered { address: self.address });
                 }
                 Err(_) => return Ok(status),
             };
@@ -380,6 +396,16 @@ mod tests {
         let is_late = || reads.replace(reads.get() + 1) >= 3;
         assert_eq!(status.read_text_status(is_late).unwrap(), b"rank 0\nrank 1\n");
         let error = open_with(&[b"", b""]).read_text_status(|| true).unwrap_err();
-        assert!(matches!(error, RasError::Silent { .. }), "{error}");
+        assert!(matches!(error, RasError::Unanswered { .. }), "{error}");
+    }
+
+    #[test]
+    fn service_that_is_busy_with_a_stopped_process_is_waited_for() {
+        // As NCCL 2.30.7 answered while one of four processes was stopped: after three seconds.
+        let pieces: Vec<&'static [u8]> =
+            vec![b"", b"", b"", b"SERVER PROTOCOL 2\n", b"", b"OK\n", b"rank 0\n"];
+        let stream = ScriptedStream { pieces, written: Vec::new() };
+        let connection = RasConnection::open(SERVICE, stream).unwrap();
+        assert_eq!(connection.read_text_status(|| true).unwrap(), b"rank 0\n");
     }
 }
