@@ -63,17 +63,18 @@ pub(super) fn detect_congestion(
     for leaf_rail in all.iter().filter(|leaf_rail| leaf_rail.is_mostly_congested(judge)) {
         rails.entry(leaf_rail.rail).or_default().push(leaf_rail);
     }
-    // Several rails that are congested at the same time, below leaves that nobody knows, share something.
-    let unnamed =
-        rails.values().filter(|leaves| leaves.iter().all(|of_leaf| of_leaf.leaf.is_none()));
-    let unnamed: Vec<&LeafRailPorts<'_>> = unnamed.flatten().copied().collect();
+    // Several rails that are congested at the same time share something, unless a leaf that is known explains each of them.
+    let is_shared = |leaves: &[&LeafRailPorts<'_>]| {
+        leaves.len() > 1 || leaves.iter().any(|of_rail| of_rail.leaf.is_none())
+    };
+    let shared = || rails.values().filter(|leaves| is_shared(leaves));
     let known: BTreeSet<&SanitizedText> = all.iter().map(|leaf_rail| leaf_rail.rail).collect();
-    let are_all = unnamed.len() > 1 && unnamed.len() == known.len();
-    if are_all || unnamed.len() as f64 >= judge.limits.together_ports {
-        let bad: Vec<_> = unnamed.iter().flat_map(|of_rail| of_rail.congested_ports()).collect();
-        let members = unnamed.iter().map(|of_rail| of_rail.members.len()).sum();
+    let are_all = shared().count() > 1 && shared().count() == known.len();
+    if are_all || shared().count() as f64 >= judge.limits.together_ports {
+        let bad: Vec<_> = shared().flatten().flat_map(|it| it.congested_ports()).collect();
+        let members = shared().flatten().map(|of_rail| of_rail.members.len()).sum();
         outcome.suspicions.push(several_rails_finding(judge, cluster, &bad, members));
-        rails.retain(|_, leaves| leaves.iter().any(|of_leaf| of_leaf.leaf.is_some()));
+        rails.retain(|_, leaves| !is_shared(leaves));
     } else if let Some((bad, members)) = ports_of_congested_nodes(judge, cluster, &ports) {
         outcome.suspicions.push(several_rails_finding(judge, cluster, &bad, members));
     }

@@ -193,7 +193,7 @@ pub(super) fn ports_of_congested_nodes<'a>(
     Some((bad.collect(), members))
 }
 
-/// Returns a finding for several rails that are congested at the same time below unknown leaves.
+/// Returns a finding for several rails that are congested at the same time, below unknown leaves or below several.
 pub(super) fn several_rails_finding(
     judge: &JudgeState,
     cluster: &Cluster,
@@ -209,13 +209,29 @@ pub(super) fn several_rails_finding(
     };
     let least = judge.limits.members_bad_ratio * members as f64;
     let of = (least, format!("share of {members} on {rails}"));
+    let leaves: BTreeSet<&str> = bad.iter().filter_map(|port| Some(port.leaf?.as_str())).collect();
+    let (shared, next) = if leaves.is_empty() {
+        (
+            "a leaf switch or the links above it (no topology configured)".to_owned(),
+            "Check the switches that these nodes connect to; add a topology file under [topology].",
+        )
+    } else {
+        let names = leaves.iter().take(MOST_LEAVES).copied().collect::<Vec<_>>().join(", ");
+        let others = if leaves.len() > MOST_LEAVES { " and others" } else { "" };
+        (
+            format!("the links above {names}{others}, or what they send to"),
+            "Check the links between these leaf switches and the spine switches, and the traffic of other jobs over them.",
+        )
+    };
     congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, bad, of).with_summary(
         format!(
-            "{} on {rails} are congested at the same time, those of {}: they share a leaf switch or the links above it (no topology configured).",
+            "{} on {rails} are congested at the same time, those of {}: they share {shared}.",
             format_count(bad.len(), "port"),
             render_most_nodes(cluster, bad),
         ),
-        "Check the switches that these nodes connect to; add a topology file under [topology]."
-            .to_owned(),
+        next.to_owned(),
     )
 }
+
+/// The maximum of leaves that a summary names.
+const MOST_LEAVES: usize = 3;
