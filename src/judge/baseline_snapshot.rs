@@ -37,7 +37,7 @@ pub struct BaselineSnapshot {
 #[serde(default)]
 pub(super) struct NodeBaselines {
     #[serde(deserialize_with = "host_baselines")]
-    pub(super) host: Option<[Baseline; 5]>,
+    pub(super) host: Option<[Baseline; 6]>,
     /// With the lowest power that was seen of each.
     pub(super) gpus: NameMap<([Baseline; 4], Option<f32>)>,
     /// With the highest rate that was seen of each; keys are device and port.
@@ -83,8 +83,8 @@ pub(super) struct NodeBaselines {
     pub(super) tried: usize,
 }
 
-/// Reads the baselines of a host; those of older versions lack the last.
-fn host_baselines<'de, D: Deserializer<'de>>(from: D) -> Result<Option<[Baseline; 5]>, D::Error> {
+/// Reads the baselines of a host; those of older versions lack the last ones.
+fn host_baselines<'de, D: Deserializer<'de>>(from: D) -> Result<Option<[Baseline; 6]>, D::Error> {
     let saved = Option::<Vec<Baseline>>::deserialize(from)?;
     Ok(saved.map(|saved| std::array::from_fn(|at| saved.get(at).copied().unwrap_or_default())))
 }

@@ -1,7 +1,5 @@
 //! The averages of one host's pressure, CPU and traffic signals, and their baselines.
 
-use std::time::Duration;
-
 use gaunt_schema::{
     DeviceClass, MetricId, UnixMs,
     catalogue::{hardware, host},
@@ -14,6 +12,7 @@ use super::{
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     network_share::network_share,
     serving_queue::{self, ServingQueue},
+    storage_response::StorageResponse,
 };
 use gaunt_cluster::{Cluster, Node};
 
@@ -27,9 +26,6 @@ pub(super) struct HostAverages {
     pub(super) network: MovingAverage,
     /// The same in the busier direction.
     busier_network: MovingAverage,
-    /// Requests per second to its network file systems, and the time that those took: a mean of few answers says little.
-    requests: MovingAverage,
-    answering: MovingAverage,
     /// Whether its kernel reports no PSI, so that IO pressure follows from the time for which CPUs idle meanwhile.
     knows_only_iowait: bool,
     /// Bytes per second that it reads from disks and network file systems, and writes to them.
@@ -41,25 +37,14 @@ pub(super) struct HostAverages {
     usual_cpu: Baseline,
     usual_busiest: Baseline,
     usual_network: Baseline,
-    usual_response: Baseline,
+    /// How long its network file systems take to answer.
+    storage: StorageResponse,
     /// When its ports last carried more than next to nothing of their baseline.
     carried: CompactTimestamp,
     last_sampled: CompactTimestamp,
     /// Evidence that its pressure has risen.
     pub(super) evidence: HostEvidence,
 }
-
-/// Requests to network file systems and the time that they took: reads, and those about names and attributes; a
-/// checkpoint slows writes.
-const REQUESTS: [MetricId; 2] = [hardware::MOUNT_READS, hardware::MOUNT_METADATA_OPERATIONS];
-const ANSWERING: [MetricId; 2] = [hardware::MOUNT_READ_TIME, hardware::MOUNT_METADATA_TIME];
-
-/// Requests per second from which network file systems work for a job: a few small ones, answered at once while it loads
-/// or pauses, are no baseline for the many that read its input.
-const LEAST_REQUESTS: f64 = 0.5;
-
-/// Response times below this differ by chance.
-const LEAST_RESPONSE_SECONDS: f64 = 1e-4;
 
 /// Bytes per second below which what a node writes may be logs.
 const LEAST_WRITTEN: f64 = 20e6;
@@ -128,15 +113,7 @@ impl HostAverages {
             limits.carries_ratio,
             limits,
         );
-        self.requests.add_sample(mount_rate(cluster, node, REQUESTS), tick);
-        self.answering.add_sample(mount_rate(cluster, node, ANSWERING), tick);
-        self.usual_response.learn_value(
-            self.response_time(at, gap),
-            moment,
-            WorseDirection::Higher,
-            LEAST_RESPONSE_SECONDS,
-            limits,
-        );
+        self.storage.add_sample(cluster, node, tick, (at, moment), limits);
         self.read.add_sample(Some(transferred(cluster, node, READ_BYTES)), tick);
         self.written.add_sample(Some(transferred(cluster, node, WRITTEN_BYTES)), tick);
         let Some(row) = node.own_row() else { return };
@@ -170,7 +147,7 @@ impl HostAverages {
         self.usual_cpu = Baseline::default();
         self.usual_busiest = Baseline::default();
         self.usual_network = Baseline::default();
-        self.usual_response = Baseline::default();
+        self.storage.reset_baselines();
     }
 
     /// Accepts the present values as baselines.
@@ -184,8 +161,7 @@ impl HostAverages {
         ] {
             *baseline = baseline.with_accepted(average.value_at(now, gap), limits);
         }
-        let response = self.response_time(now, gap);
-        self.usual_response = self.usual_response.with_accepted(response, limits);
+        self.storage.accept_baselines(now, gap, limits);
     }
 
     /// When its last sample was read.
@@ -199,21 +175,18 @@ impl HostAverages {
     }
 
     /// Returns its baselines.
-    pub(super) fn learned_baselines(&self) -> [Baseline; 5] {
-        [self.usual_io, self.usual_cpu, self.usual_busiest, self.usual_network, self.usual_response]
+    pub(super) fn learned_baselines(&self) -> [Baseline; 6] {
+        let [reads, metadata] = self.storage.learned_baselines();
+        [self.usual_io, self.usual_cpu, self.usual_busiest, self.usual_network, reads, metadata]
     }
 
     /// Creates a host with restored baselines.
-    pub(super) fn from_baselines(baseline: [Baseline; 5]) -> Self {
-        let [usual_io, usual_cpu, usual_busiest, usual_network, usual_response] = baseline;
-        Self {
-            usual_io,
-            usual_cpu,
-            usual_busiest,
-            usual_network,
-            usual_response,
-            ..Self::default()
-        }
+    pub(super) fn from_baselines(baseline: [Baseline; 6]) -> Self {
+        let [usual_io, usual_cpu, usual_busiest, usual_network, reads, metadata] = baseline;
+        let mut host =
+            Self { usual_io, usual_cpu, usual_busiest, usual_network, ..Self::default() };
+        host.storage.set_baselines([reads, metadata]);
+        host
     }
 
     /// Returns its traffic relative to the baseline; none where that is next to nothing.
@@ -304,14 +277,8 @@ impl HostAverages {
 
     /// Returns the time that its network file systems take to answer a request, in seconds.
     pub(super) fn compare_response_time(&self, cluster: &Cluster) -> Option<BaselineComparison> {
-        let now = self.response_time(cluster.now(), cluster.freshness_window());
-        compare_value(now, &self.usual_response)
-    }
-
-    /// Returns that time if there are requests enough to tell it.
-    fn response_time(&self, now: UnixMs, gap: Duration) -> Option<f64> {
-        let requests = self.requests.value_at(now, gap)?;
-        (requests >= LEAST_REQUESTS).then_some(self.answering.value_at(now, gap)? / requests)
+        let (now, usual) = self.storage.times(cluster.now(), cluster.freshness_window());
+        compare_value(now, usual)
     }
 
     /// Returns that time if it is so far above its baseline, for long enough, that storage is slow for this host.
@@ -396,13 +363,6 @@ fn transferred(cluster: &Cluster, node: &Node, counters: [(DeviceClass, MetricId
         rows.filter_map(|row| cluster.current_rate(metric, *row)).sum::<f64>()
     };
     counters.into_iter().map(of).sum()
-}
-
-/// Returns the sum of two rates over the network file systems of a node; none if no request is counted.
-fn mount_rate(cluster: &Cluster, node: &Node, metrics: [MetricId; 2]) -> Option<f64> {
-    let rows = node.device_rows(DeviceClass::Mount).iter();
-    let rates = rows.flat_map(|row| metrics.map(|metric| cluster.current_rate(metric, *row)));
-    rates.flatten().reduce(|a, b| a + b)
 }
 
 fn compare_average(

@@ -129,6 +129,7 @@ mod starved_job;
 mod starved_node;
 mod starved_rounds;
 mod stop_history;
+mod storage_response;
 mod stuck_queues;
 mod suppression;
 mod switch_port_averages;
