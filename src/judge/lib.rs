@@ -134,6 +134,7 @@ mod stuck_queues;
 mod suppression;
 mod switch_port_averages;
 mod target_down;
+mod tcp_losses;
 mod telemetry_stale;
 mod thresholds;
 mod uneven_group;
@@ -180,7 +181,7 @@ pub struct Judge {
 type Detector = fn(&JudgeState, &Cluster, &mut DetectorOutcome);
 
 /// All detectors; those that look for what no other finding explains come last.
-const DETECTORS: [Detector; 27] = [
+const DETECTORS: [Detector; 28] = [
     gpu_failed::detect_failed_gpus,
     failed_programs::detect_failed_programs,
     slow_gpu::detect_slow_gpus,
@@ -200,6 +201,7 @@ const DETECTORS: [Detector; 27] = [
     slow_netdev::detect_slow_netdevs,
     port_down::detect_down_ports,
     netdev_faults::detect_faulty_netdevs,
+    tcp_losses::detect_tcp_losses,
     target_down::detect_down_targets,
     source_unread::detect_unread_sources,
     aggregator_late::detect_late_aggregator,

@@ -138,7 +138,7 @@ impl NetdevRates {
                 self.linked.insert(id);
             }
             if let Some(link) = self.links.get_mut(row) {
-                link.add_sample(cluster, *row, (at, frozen), limits);
+                link.add_sample(cluster, (node, *row), (at, frozen), limits);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use gaunt_schema::{
     Device, Dialect, Report, Severity,
-    catalogue::{gpu, port},
+    catalogue::{gpu, host, port},
 };
 
 use super::telemetry_tests::{TargetFixture, node_report, push_reading};
@@ -12,10 +12,8 @@ const NODES: [&str; 4] = ["gpu001", "gpu002", "gpu003", "gpu004"];
 /// The second in which packets begin to get lost.
 const ONSET: i64 = 200;
 
-/// A page of a job whose pace is this share of its usual one since the onset, with a total of packets sent again.
-fn job_page(second: i64, node: usize, pace: f64, resends: f64, symbols: f64) -> Report {
-    let mut report = node_report(NODES[node]);
-    let since = (second - ONSET).max(0) as f64;
+/// Adds the GPUs of a job whose pace is this share of its usual one since the onset.
+fn add_gpus(report: &mut Report, second: i64, pace: f64) {
     let slow = if second > ONSET { pace } else { 1.0 };
     for index in 0..4 {
         let device = report.ensure_device(Device::new_gpu(index));
@@ -27,9 +25,99 @@ fn job_page(second: i64, node: usize, pace: f64, resends: f64, symbols: f64) -> 
             (gpu::POWER_LIMIT, 700.0),
             (gpu::POWER, 300.0 + 250.0 * slow),
         ] {
-            push_reading(&mut report, Device::new_gpu(index), metric, value);
+            push_reading(report, Device::new_gpu(index), metric, value);
         }
     }
+}
+
+/// What TCP loses on a node, before the onset and after it.
+#[derive(Clone, Copy)]
+struct Lost {
+    /// The share of its segments that the node sends again.
+    resent: [f64; 2],
+    /// The share of the packets received that it drops after the onset.
+    dropped: f64,
+}
+
+/// Next to nothing.
+const FEW: Lost = Lost { resent: [1e-6, 1e-6], dropped: 0.0 };
+
+/// A page of a job without RDMA, which is slower since the onset.
+fn tcp_page(second: i64, node: usize, pace: f64, lost: Lost) -> Report {
+    let mut report = node_report(NODES[node]);
+    add_gpus(&mut report, second, pace);
+    let (before, since) = (second.min(ONSET) as f64, (second - ONSET).max(0) as f64);
+    let bytes = 1e9 * (before + since * pace);
+    for (metric, value) in [
+        (host::NETDEV_CARRIER, 1.0),
+        (host::NETDEV_SPEED, 12.5e9),
+        (host::NETDEV_TRANSMIT_BYTES, bytes),
+        (host::NETDEV_RECEIVE_BYTES, bytes),
+        (host::NETDEV_RECEIVE_PACKETS, bytes / 1e4),
+    ] {
+        push_reading(&mut report, Device::new_netdev("ens1"), metric, value);
+        // Management, whose cable is sound.
+        let less = if value > 1e3 { value / 1e3 } else { value };
+        push_reading(&mut report, Device::new_netdev("eno1"), metric, less);
+    }
+    let dropped = 1e5 * lost.dropped * since * pace;
+    push_reading(&mut report, Device::new_netdev("ens1"), host::NETDEV_RECEIVE_DROPS, dropped);
+    let [earlier, later] = lost.resent;
+    let again = 1e5 * (earlier * before + later * since * pace);
+    push_reading(&mut report, Device::new_node(), host::TCP_SENT, bytes / 1e4);
+    push_reading(&mut report, Device::new_node(), host::TCP_RESENT, again);
+    report
+}
+
+/// What is told after a while, besides a slowdown that nothing explains.
+fn told_without_rdma(pace: f64, lost: [Lost; 4]) -> Vec<(String, Severity)> {
+    let mut fixture = TargetFixture::new(&NODES.map(|name| (name, Dialect::Gaunt)));
+    fixture.run(ONSET + 150, |second, node| tcp_page(second, node, pace, lost[node]));
+    let open = fixture.judge.open_findings().into_iter();
+    let told = open.filter(|finding| !finding.id.starts_with("unexplained_slowdown"));
+    told.map(|finding| (finding.id.clone(), finding.severity)).collect()
+}
+
+#[test]
+fn only_node_of_a_slower_job_that_sends_segments_again_has_a_bad_link() {
+    let (many, some) = ([1e-6, 2e-3], [1e-6, 5e-5]);
+    let lone = |resent| [FEW, Lost { resent, ..FEW }, FEW, FEW];
+    let bad_link = ("link_errors/gpu002/ens1".to_owned(), Severity::Warning);
+    assert_eq!(told_without_rdma(0.7, lone(many)), [bad_link]);
+    // The job is not slower.
+    assert_eq!(told_without_rdma(1.0, lone(many)), []);
+    // It always did.
+    assert_eq!(told_without_rdma(0.7, lone([2e-3, 2e-3])), []);
+    // Too few to matter.
+    assert_eq!(told_without_rdma(0.7, lone(some)), []);
+}
+
+#[test]
+fn node_that_drops_what_it_receives_is_blamed_before_the_one_that_sends_to_it() {
+    let sender = Lost { resent: [1e-6, 3e-3], ..FEW };
+    let receiver = Lost { dropped: 3e-4, ..FEW };
+    let slow = ("host_blocks_network/gpu003".to_owned(), Severity::Warning);
+    assert_eq!(told_without_rdma(0.7, [FEW, sender, receiver, FEW]), [slow]);
+    assert_eq!(told_without_rdma(1.0, [FEW, sender, receiver, FEW]), []);
+    // All of them drop a little, for another reason.
+    assert_eq!(told_without_rdma(0.7, [receiver; 4]), []);
+}
+
+#[test]
+fn nodes_that_all_send_more_again_share_a_queue() {
+    let shared = ("leaf_congested/unnamed".to_owned(), Severity::Warning);
+    let risen = Lost { resent: [1e-4, 2e-3], ..FEW };
+    assert_eq!(told_without_rdma(0.7, [risen; 4]), [shared]);
+    // They always did.
+    let usual = Lost { resent: [1e-3, 2e-3], ..FEW };
+    assert_eq!(told_without_rdma(0.7, [usual; 4]), []);
+}
+
+/// A page of a job whose pace is this share of its usual one since the onset, with a total of packets sent again.
+fn job_page(second: i64, node: usize, pace: f64, resends: f64, symbols: f64) -> Report {
+    let mut report = node_report(NODES[node]);
+    let since = (second - ONSET).max(0) as f64;
+    add_gpus(&mut report, second, pace);
     let bytes = 5e9 * (second.min(ONSET) as f64 + since * pace);
     for (metric, value) in [
         (port::STATE, 4.0),
