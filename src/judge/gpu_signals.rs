@@ -112,11 +112,9 @@ impl GpuAverages {
         let share = |gauge: MetricId, integral| {
             cluster.current_rate(integral, row).or_else(|| value(gauge))
         };
-        // DCGM's graphics engine activity is a mean since the last sample, and utilization one instant.
-        let utilization = cluster
-            .current_rate(gpu::UTILIZATION_SECONDS, row)
-            .or_else(|| value(gpu::GRAPHICS_ACTIVE))
-            .or_else(|| value(gpu::UTILIZATION));
+        // Counted time says more than the driver's samples: between these a GPU works that is busy for 50 ms each second.
+        let utilization = share(gpu::GRAPHICS_ACTIVE, gpu::GRAPHICS_ACTIVE_SECONDS)
+            .or_else(|| share(gpu::UTILIZATION, gpu::UTILIZATION_SECONDS));
         self.utilization.add_sample(utilization, tick);
         let active = utilization.map(|share| share >= limits.utilization_idle_ratio);
         self.active.add_sample(active.map(f64::from), tick);

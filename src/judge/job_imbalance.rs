@@ -28,12 +28,7 @@ pub(super) fn detect_job_imbalance(
 ) {
     // What is added here explains nothing: the causes are the same for all groups.
     let causes = OnceCell::new();
-    for group in judge
-        .job_groups
-        .all_groups()
-        .iter()
-        .filter(|group| group.is_progressing() && group.gpus.len() > 1)
-    {
+    for group in judge.job_groups.all_groups().iter().filter(|group| group.is_progressing()) {
         let Some(uneven) = UnevenGroup::from_group(judge, cluster, group) else { continue };
         if uneven.slowed < judge.limits.slowed_ratio {
             continue;
