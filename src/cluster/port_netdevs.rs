@@ -130,10 +130,52 @@ fn address_of_guid(guid: &str) -> String {
     format!("{}{second:x}{}{}", &guid[..1], &guid[2..6], &guid[10..])
 }
 
-/// Whether the name is that of an adapter, and not of a bridge, a VLAN or the end of a container's link.
+/// What the names of network devices begin with that are no adapters: of bonds, bridges, tunnels, containers and virtual
+/// machines. Adapters have any name: operators call them `gpu0eth0` or `rdma0`.
+const SOFTWARE: [&str; 37] = [
+    "antrea",
+    "bond",
+    "br",
+    "cali",
+    "cilium",
+    "cni",
+    "docker",
+    "dummy",
+    "erspan",
+    "flannel",
+    "geneve",
+    "gre",
+    "ifb",
+    "ip6",
+    "ipip",
+    "ipvl",
+    "kube",
+    "lxc",
+    "lxd",
+    "macv",
+    "nodelocaldns",
+    "ovs",
+    "podman",
+    "sit",
+    "tailscale",
+    "tap",
+    "team",
+    "tun",
+    "veth",
+    "virbr",
+    "vlan",
+    "vnet",
+    "vti",
+    "vxlan",
+    "weave",
+    "wg",
+    "wlan",
+];
+
+/// Whether the name may be that of an adapter, and is not that of a device of the kernel alone.
 pub fn is_adapter(name: &str) -> bool {
-    let has_kind = ["en", "eth", "ib"].iter().any(|kind| name.starts_with(kind));
-    has_kind && !name.contains(['.', '@', ':'])
+    let is_software = name == "lo" || SOFTWARE.iter().any(|kind| name.starts_with(kind));
+    !is_software && !name.contains(['.', '@', ':'])
 }
 
 #[cfg(test)]
@@ -162,6 +204,21 @@ mod tests {
         assert_eq!(joined, names(&["enp7s0f1np1", "enp24s0np0"]));
         assert!(has_same_place("roceP2p7s0", "enP2p7s0np0"));
         assert!(!has_same_place("rocep7s0", "enP2p7s0np0") && !has_same_place("mlx5_0", "eth0"));
+    }
+
+    #[test]
+    fn adapter_has_any_name_but_those_of_software() {
+        for name in ["ens1f0np0", "eth0", "ib0", "gpu0eth0", "rdma7", "ocp1"] {
+            assert!(is_adapter(name), "{name}");
+        }
+        for name in
+            ["lo", "bond0", "br-4f1c", "docker0", "veth3a@if2", "eth0.100", "cali12ab", "tunl0"]
+        {
+            assert!(!is_adapter(name), "{name}");
+        }
+        let netdevs = [("gpu1eth0", 50e9), ("gpu0eth0", 50e9), ("bond0", 50e9)];
+        let joined = join(&[("mlx5_0", 50e9), ("mlx5_1", 50e9)], &netdevs);
+        assert_eq!(joined, names(&["gpu0eth0", "gpu1eth0"]));
     }
 
     #[test]

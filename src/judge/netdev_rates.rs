@@ -125,7 +125,10 @@ impl NetdevRates {
             let Some(entry) = cluster.device_at(DeviceClass::Netdev, *row) else { continue };
             let Some(name) = entry.device.key.first() else { continue };
             let known = self.links.get(row).is_some_and(|link| link.is_of(&node.name, name));
-            if !(known || is_used && is_card(entry)) {
+            if !(known
+                || is_used
+                    && (is_card(entry) || is_only_bond(cluster, node, (entry, *row), limits)))
+            {
                 continue;
             }
             if is_of_port(row) {
@@ -207,6 +210,19 @@ fn is_card(entry: &DeviceEntry) -> bool {
     let address = entry.info_label(host::NETDEV_INFO, "pci_bus_id");
     address.is_some_and(|address| !address.as_str().is_empty())
         || entry.device.key.first().is_some_and(|name| is_adapter(name.as_str()))
+}
+
+/// Whether it is a bond that carries all traffic of its node as far as the page tells: its members are not on it.
+fn is_only_bond(
+    cluster: &Cluster,
+    node: &Node,
+    (entry, row): (&DeviceEntry, u32),
+    limits: &Thresholds,
+) -> bool {
+    let name = entry.device.key.first();
+    let mut others = node.device_rows(DeviceClass::Netdev).iter().filter(|other| **other != row);
+    name.is_some_and(|name| ["bond", "team"].iter().any(|kind| name.starts_with(kind)))
+        && !others.any(|other| carries_traffic(cluster, *other, limits))
 }
 
 /// Whether a network device carries traffic.
