@@ -223,14 +223,31 @@ pub(super) fn several_rails_finding(
             "Check the links between these leaf switches and the spine switches, and the traffic of other jobs over them.",
         )
     };
-    congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, bad, of).with_summary(
+    let found = congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, bad, of);
+    let mut found = found.with_summary(
         format!(
             "{} on {rails} are congested at the same time, those of {}: they share {shared}.",
             format_count(bad.len(), "port"),
             render_most_nodes(cluster, bad),
         ),
         next.to_owned(),
-    )
+    );
+    if leaves.is_empty() && are_all_of_one_job(judge, cluster, bad) {
+        found.cap_severity();
+    }
+    found
+}
+
+/// Whether these are ports of all nodes of one job, and of no other: what it sends itself may fill the queues.
+fn are_all_of_one_job(judge: &JudgeState, cluster: &Cluster, ports: &[&LoadedPort<'_>]) -> bool {
+    let nodes: BTreeSet<NodeId> = ports.iter().map(|port| port.node).collect();
+    let gpus = nodes.iter().filter_map(|id| cluster.node_by_id(*id));
+    let gpus: Vec<u32> =
+        gpus.flat_map(|node| node.device_rows(DeviceClass::Gpu)).copied().collect();
+    match judge.job_groups.groups_on(&gpus).as_slice() {
+        [group] => group.nodes.iter().all(|id| nodes.contains(id)),
+        _ => false,
+    }
 }
 
 /// The maximum of leaves that a summary names.
