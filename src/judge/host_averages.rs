@@ -147,7 +147,7 @@ impl HostAverages {
         self.usual_cpu = Baseline::default();
         self.usual_busiest = Baseline::default();
         self.usual_network = Baseline::default();
-        self.storage.reset_baselines();
+        self.storage = StorageResponse::default();
     }
 
     /// Accepts the present values as baselines.
@@ -161,7 +161,7 @@ impl HostAverages {
         ] {
             *baseline = baseline.with_accepted(average.value_at(now, gap), limits);
         }
-        self.storage.accept_baselines(now, gap, limits);
+        self.storage.accept_baseline(now, gap, limits);
     }
 
     /// When its last sample was read.
@@ -183,10 +183,8 @@ impl HostAverages {
     /// Creates a host with restored baselines.
     pub(super) fn from_baselines(baseline: [Baseline; 6]) -> Self {
         let [usual_io, usual_cpu, usual_busiest, usual_network, reads, metadata] = baseline;
-        let mut host =
-            Self { usual_io, usual_cpu, usual_busiest, usual_network, ..Self::default() };
-        host.storage.set_baselines([reads, metadata]);
-        host
+        let storage = StorageResponse::from_baselines([reads, metadata]);
+        Self { usual_io, usual_cpu, usual_busiest, usual_network, storage, ..Self::default() }
     }
 
     /// Returns its traffic relative to the baseline; none where that is next to nothing.

@@ -1,7 +1,7 @@
 //! One network device that stands for a port: a card without an RDMA port that has carried traffic. Its carrier and its errors.
 
 use gaunt_cluster::{Cluster, Node};
-use gaunt_schema::{SanitizedText, UnixMs, catalogue::host};
+use gaunt_schema::{DeviceClass, MetricId, SanitizedText, UnixMs, catalogue::host};
 
 use super::{
     Thresholds,
@@ -22,12 +22,24 @@ pub(super) struct NetdevLink {
     pub(super) errors: MovingAverage,
     /// The same as counts, compared with those of the other network devices.
     pub(super) error_events: RareEvents,
-    /// Share of the node's TCP segments that it sends again.
-    pub(super) resent: MovingAverage,
-    usual_resent: Baseline,
-    /// Share of the packets that it received and dropped.
-    pub(super) dropped: MovingAverage,
-    usual_dropped: Baseline,
+    /// What TCP loses, on nodes without RDMA ports.
+    pub(super) tcp: Option<Box<TcpShares>>,
+}
+
+/// Shares of packets that get lost, with baselines.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TcpShares {
+    /// Of the segments that the node sends: those that it sends again.
+    pub(super) resent: LostShare,
+    /// Of the packets that the device receives: those that are dropped.
+    pub(super) dropped: LostShare,
+}
+
+/// A share of packets, and what it usually is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LostShare {
+    pub(super) now: MovingAverage,
+    usual: Baseline,
 }
 
 /// Shares of lost packets below this are all the same to a job.
@@ -44,10 +56,7 @@ impl NetdevLink {
             carrier,
             errors: MovingAverage::default(),
             error_events: RareEvents::default(),
-            resent: MovingAverage::default(),
-            usual_resent: Baseline::default(),
-            dropped: MovingAverage::default(),
-            usual_dropped: Baseline::default(),
+            tcp: None,
         }
     }
 
@@ -69,21 +78,16 @@ impl NetdevLink {
         let errors = netdev_errors(cluster, row);
         self.errors.add_sample(errors, tick);
         self.error_events.add_rate(errors, tick.sampled_at(), !frozen);
-        let share_of = |lost, of, row| {
-            let all = cluster.current_rate(of, row).filter(|rate| *rate >= LEAST_PACKETS)?;
-            Some(cluster.current_rate(lost, row)? / all)
-        };
-        let resent = node.own_row().and_then(|row| share_of(host::TCP_RESENT, host::TCP_SENT, row));
-        let dropped = share_of(host::NETDEV_RECEIVE_DROPS, host::NETDEV_RECEIVE_PACKETS, row);
-        let gap = cluster.freshness_window();
-        let moment = SampleMoment { at: tick.sampled_at(), gap, frozen };
-        for (average, usual, share) in [
-            (&mut self.resent, &mut self.usual_resent, resent),
-            (&mut self.dropped, &mut self.usual_dropped, dropped),
-        ] {
-            average.add_sample(share, tick);
-            let now = average.value_at(at, gap);
-            usual.learn_value(now, moment, WorseDirection::Higher, LEAST_LOST, limits);
+        if node.device_rows(DeviceClass::Port).is_empty() {
+            let gap = cluster.freshness_window();
+            let moment = SampleMoment { at: tick.sampled_at(), gap, frozen };
+            let tcp = self.tcp.get_or_insert_default();
+            let sent = node
+                .own_row()
+                .and_then(|row| lost_share(cluster, [host::TCP_RESENT, host::TCP_SENT], row));
+            let counters = [host::NETDEV_RECEIVE_DROPS, host::NETDEV_RECEIVE_PACKETS];
+            tcp.resent.add_sample(sent, tick, (at, moment), limits);
+            tcp.dropped.add_sample(lost_share(cluster, counters, row), tick, (at, moment), limits);
         }
         if let Some(carrier) = value(host::NETDEV_CARRIER).filter(|_| self.carrier.is_new(at)) {
             let changes = cluster.current_rate(host::NETDEV_CARRIER_CHANGES, row);
@@ -98,14 +102,29 @@ impl NetdevLink {
             self.carrier.add_sample(sample, limits);
         }
     }
+}
 
-    /// Returns the share of its TCP segments that the node usually sends again.
-    pub(super) fn usual_resent(&self) -> Option<f64> {
-        self.usual_resent.usual_value()
+impl LostShare {
+    fn add_sample(
+        &mut self,
+        share: Option<f64>,
+        tick: &mut SampleTiming,
+        (at, moment): (UnixMs, SampleMoment),
+        limits: &Thresholds,
+    ) {
+        self.now.add_sample(share, tick);
+        let now = self.now.value_at(at, moment.gap);
+        self.usual.learn_value(now, moment, WorseDirection::Higher, LEAST_LOST, limits);
     }
 
-    /// Returns the share of the packets received that are usually dropped.
-    pub(super) fn usual_dropped(&self) -> Option<f64> {
-        self.usual_dropped.usual_value()
+    /// Returns what it usually is.
+    pub(super) fn usual(&self) -> Option<f64> {
+        self.usual.usual_value()
     }
+}
+
+/// Returns the share of packets that got lost, by the counters of both.
+fn lost_share(cluster: &Cluster, [lost, all]: [MetricId; 2], row: u32) -> Option<f64> {
+    let all = cluster.current_rate(all, row).filter(|rate| *rate >= LEAST_PACKETS)?;
+    Some(cluster.current_rate(lost, row)? / all)
 }

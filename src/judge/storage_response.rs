@@ -12,20 +12,12 @@ use super::{
     moving_average::{MovingAverage, SampleTiming},
 };
 
-/// Requests and the time that they took, of one kind.
-struct RequestCounters {
-    requests: MetricId,
-    seconds: MetricId,
-}
+/// The counters of reads and of the time that they took.
+const READS: [MetricId; 2] = [hardware::MOUNT_READS, hardware::MOUNT_READ_TIME];
 
-const READS: RequestCounters =
-    RequestCounters { requests: hardware::MOUNT_READS, seconds: hardware::MOUNT_READ_TIME };
-
-/// Writes are left out: a checkpoint slows them.
-const METADATA: RequestCounters = RequestCounters {
-    requests: hardware::MOUNT_METADATA_OPERATIONS,
-    seconds: hardware::MOUNT_METADATA_TIME,
-};
+/// The same of requests about names and attributes. Writes are left out: a checkpoint slows them.
+const METADATA: [MetricId; 2] =
+    [hardware::MOUNT_METADATA_OPERATIONS, hardware::MOUNT_METADATA_TIME];
 
 /// Requests per second from which network file systems work for a job: a few small ones, answered at once while it loads
 /// or pauses, are no baseline for the many that read its input.
@@ -34,19 +26,14 @@ const LEAST_REQUESTS: f64 = 0.5;
 /// Response times below this differ by chance.
 const LEAST_RESPONSE_SECONDS: f64 = 1e-4;
 
-/// The time that a host's network file systems take to answer, with baselines.
+/// The mean time that a host's network file systems take to answer, in seconds, with its baseline: of reads, once it reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StorageResponse {
-    reads: AnswerTime,
-    metadata: AnswerTime,
-}
-
-/// Requests of one kind per second and the time that they take, whose ratio is the mean time of one, and its baseline.
-#[derive(Clone, Copy, Debug, Default)]
-struct AnswerTime {
     requests: MovingAverage,
     seconds: MovingAverage,
     usual: Baseline,
+    /// Whether the host has read anything since its job began.
+    reads: bool,
 }
 
 impl StorageResponse {
@@ -59,51 +46,45 @@ impl StorageResponse {
         (at, moment): (UnixMs, SampleMoment),
         limits: &Thresholds,
     ) {
-        for (time, counters) in [(&mut self.reads, READS), (&mut self.metadata, METADATA)] {
-            let rate = |metric| sum_rates(cluster, node, metric);
-            time.requests.add_sample(rate(counters.requests), tick);
-            time.seconds.add_sample(rate(counters.seconds), tick);
-            time.usual.learn_value(
-                time.response(at, moment.gap),
-                moment,
-                WorseDirection::Higher,
-                LEAST_RESPONSE_SECONDS,
-                limits,
-            );
+        let rate = |metric| sum_rates(cluster, node, metric);
+        if !self.reads && rate(READS[0]).is_some_and(|reads| reads >= LEAST_REQUESTS) {
+            *self = Self { reads: true, ..Self::default() };
         }
+        let [requests, seconds] = if self.reads { READS } else { METADATA };
+        self.requests.add_sample(rate(requests), tick);
+        self.seconds.add_sample(rate(seconds), tick);
+        self.usual.learn_value(
+            self.response(at, moment.gap),
+            moment,
+            WorseDirection::Higher,
+            LEAST_RESPONSE_SECONDS,
+            limits,
+        );
     }
 
-    /// Returns the present time and its baseline: of reads, where a host reads.
+    /// Returns the present time and its baseline.
     pub(super) fn times(&self, now: UnixMs, gap: Duration) -> (Option<f64>, &Baseline) {
-        let reads = self.reads.usual.usual_value().is_some();
-        let time = if reads { &self.reads } else { &self.metadata };
-        (time.response(now, gap), &time.usual)
+        (self.response(now, gap), &self.usual)
     }
 
-    /// Forgets the baselines because other jobs run on the host.
-    pub(super) fn reset_baselines(&mut self) {
-        self.set_baselines([Baseline::default(); 2]);
+    /// Accepts the present time as baseline.
+    pub(super) fn accept_baseline(&mut self, now: UnixMs, gap: Duration, limits: &Thresholds) {
+        self.usual = self.usual.with_accepted(self.response(now, gap), limits);
     }
 
-    /// Accepts the present times as baselines.
-    pub(super) fn accept_baselines(&mut self, now: UnixMs, gap: Duration, limits: &Thresholds) {
-        for time in [&mut self.reads, &mut self.metadata] {
-            time.usual = time.usual.with_accepted(time.response(now, gap), limits);
-        }
-    }
-
-    /// Returns the baselines of reads and of the other requests.
+    /// Returns the baselines of reads and of the other requests; one of them is new.
     pub(super) fn learned_baselines(&self) -> [Baseline; 2] {
-        [self.reads.usual, self.metadata.usual]
+        let new = Baseline::default();
+        if self.reads { [self.usual, new] } else { [new, self.usual] }
     }
 
-    /// Restores them.
-    pub(super) fn set_baselines(&mut self, [reads, metadata]: [Baseline; 2]) {
-        (self.reads.usual, self.metadata.usual) = (reads, metadata);
+    /// Restores a response with these baselines.
+    pub(super) fn from_baselines([reads, metadata]: [Baseline; 2]) -> Self {
+        let known = !reads.is_new();
+        let usual = if known { reads } else { metadata };
+        Self { usual, reads: known, ..Self::default() }
     }
-}
 
-impl AnswerTime {
     /// Returns the mean time of a request if there are enough to tell it: that of few says little.
     fn response(&self, now: UnixMs, gap: Duration) -> Option<f64> {
         let requests = self.requests.value_at(now, gap)?;

@@ -11,8 +11,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
     link_averages::current_value,
-    moving_average::MovingAverage,
-    netdev_link::NetdevLink,
+    netdev_link::{LostShare, NetdevLink, TcpShares},
     netdev_rates::carried_bytes,
     pending_finding::{PendingFinding, format_nodes},
     port_rail::UNNAMED,
@@ -30,7 +29,7 @@ const LEAST_DROPPED: f64 = 3e-5;
 const LONE_TIMES: f64 = 10.0;
 
 /// The source of the limit of the only node.
-pub(super) const LONE_NOTE: &str = "limit: 10 × its past and the other nodes of the job";
+pub(super) const LONE_NOTE: &str = "limit: far above its past and the other nodes of the job";
 
 /// How many times as much as before most nodes of a job lose.
 const SHARED_TIMES: f64 = 4.0;
@@ -43,11 +42,11 @@ pub(super) struct TcpLoss {
     pub(super) limit: f64,
 }
 
-/// What a link tells of lost packets: the share at present, and the usual one.
-type ToldShare = fn(&NetdevLink) -> (MovingAverage, Option<f64>);
+/// Which packets get lost.
+type OfShares = fn(&TcpShares) -> &LostShare;
 
-const RESENT: ToldShare = |link| (link.resent, link.usual_resent());
-const DROPPED: ToldShare = |link| (link.dropped, link.usual_dropped());
+const RESENT: OfShares = |tcp| &tcp.resent;
+const DROPPED: OfShares = |tcp| &tcp.dropped;
 
 /// Returns the link of a node that carries its job's traffic: the one that carries most, where it has no RDMA port.
 fn main_link<'a>(
@@ -69,12 +68,12 @@ fn lone_loss(
     judge: &JudgeState,
     cluster: &Cluster,
     (id, group): (NodeId, &JobGroup),
-    (told, least): (ToldShare, f64),
+    (of, least): (OfShares, f64),
 ) -> Option<TcpLoss> {
     group.confirmed_slowdown(judge.limits.slowed_ratio)?;
     let share_of = |id: NodeId| {
-        let (average, usual) = told(main_link(judge, cluster, id)?.1);
-        Some((current_value(average, cluster)?, usual))
+        let lost = of(main_link(judge, cluster, id)?.1.tcp.as_deref()?);
+        Some((current_value(lost.now, cluster)?, lost.usual()))
     };
     let (share, usual) = share_of(id)?;
     let others = group.nodes.iter().filter(|other| **other != id);
@@ -163,9 +162,9 @@ fn shared_queue(
     let limits = &judge.limits;
     // Its usual share must be known: some networks drop now and then.
     let risen = |id: &&NodeId| {
-        let (average, usual) = RESENT(main_link(judge, cluster, **id)?.1);
-        let share = current_value(average, cluster)?;
-        (share >= LEAST_RESENT.max(usual? * SHARED_TIMES)).then_some(share)
+        let resent = main_link(judge, cluster, **id)?.1.tcp.as_deref()?.resent;
+        let share = current_value(resent.now, cluster)?;
+        (share >= LEAST_RESENT.max(resent.usual()? * SHARED_TIMES)).then_some(share)
     };
     let shares: BTreeMap<NodeId, f64> =
         group.nodes.iter().filter_map(|id| Some((*id, risen(&id)?))).collect();

@@ -288,7 +288,7 @@ fn sample_limits(
     for (metric, clock) in
         [(gpu::SM_CLOCK_MAX, Clock::SM), (health::MEMORY_CLOCK_MAX, Clock::Memory)]
     {
-        round.sample_metric(metric, 1e6, Call::MaxClock, || device.max_clock_info(clock.clone()));
+        round.sample_metric(metric, 1e6, Call::MaxClock, || device.max_clock_info(clock));
     }
     let window = round.call_driver(Call::Bar1, || device.bar1_memory_info());
     round.record_reading(
