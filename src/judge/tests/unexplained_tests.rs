@@ -7,6 +7,8 @@ use gaunt_schema::{
 
 use super::telemetry_tests::{TargetFixture, node_report, push_reading};
 
+mod real_gpu_tests;
+
 const ID: &str = "unexplained_slowdown/8812";
 
 /// What each node of the job reports in a second.
