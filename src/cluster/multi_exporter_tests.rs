@@ -240,6 +240,17 @@ fn names_in_other_spellings_are_one_node_and_localhost_is_no_name() {
 }
 
 #[test]
+fn node_is_not_named_after_the_pod_of_an_exporter() {
+    use Dialect::Dcgm;
+    let name_of = |address, reported| joined_nodes(&[(address, Dcgm, reported)]).remove(0).0;
+    assert_eq!(name_of("gpu007:9400", "nvidia-dcgm-exporter-x7k2p"), "gpu007");
+    assert_eq!(name_of("10.0.0.7:9400", "dcgm-exporter-x7k2p"), "10.0.0.7");
+    assert_eq!(name_of("127.0.0.1:9400", "dcgm-exporter-x7k2p"), "dcgm-exporter-x7k2p");
+    assert_eq!(name_of("10.0.0.7:9400", "gpu-exporter-x7k2p"), "gpu-exporter-x7k2p");
+    assert_eq!(name_of("10.0.0.7:9400", "dcgm-exporter-host"), "dcgm-exporter-host");
+}
+
+#[test]
 fn machines_behind_one_address_stay_apart() {
     use Dialect::{Dcgm, NodeExporter};
     let targets = [
