@@ -1,6 +1,6 @@
 //! Samples one GPU across rounds: some values each tick, some periodically, with the state kept in between.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gaunt_schema::{
     AbsenceReason, MetricId, Reading, SanitizedText,
@@ -10,6 +10,8 @@ use nvml_wrapper::{
     Device,
     enum_wrappers::device::{Clock, TemperatureSensor, TemperatureThreshold},
 };
+
+use rustix::time::{ClockId, clock_gettime};
 
 use super::{
     GpuFabricInfo, GpuSamplingRound, NvmlDeviceHandle, NvmlFeatures, NvmlFunctions,
@@ -24,9 +26,19 @@ use crate::nvml::{
     worker_pipe::{GpuAttribute, GpuPart},
 };
 
-/// Limits, health, identities and energy are read every so many rounds: they change rarely, or cost the driver of an H200
-/// one to four milliseconds of CPU time a call. Energy is continued with the power in between.
+/// Limits, health, identities and throttled times are read every so many rounds: they change rarely, and some cost
+/// milliseconds.
 pub(super) const SLOW_EVERY: u64 = 10;
+
+/// The CPU time of a call from which it is made as rarely: that for the energy costs 4 ms with the driver of an H200, where
+/// the energy is continued with the power in between.
+const COSTLY_CALL: Duration = Duration::from_millis(1);
+
+/// The CPU time that this thread has spent, in the driver and in the kernel: its waiting for a CPU costs nothing.
+fn spent_cpu_time() -> Duration {
+    let spent = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(spent).unwrap_or_default()
+}
 
 /// The state of one GPU between rounds.
 #[derive(Default)]
@@ -38,6 +50,8 @@ pub(super) struct GpuSampler {
     links: NvlinkSampler,
     parts: GpuPartSampler,
     slow: Option<SlowReadings>,
+    /// Whether the last call for the energy was costly.
+    energy_is_costly: bool,
 }
 
 /// The last values of the periodic queries.
@@ -99,9 +113,14 @@ impl GpuSampler {
         if !features.gpm || self.gpm.is_unsupported() {
             nvlink_sampler::record_total_traffic(round);
         }
-        if slow_due || self.slow.is_none() {
+        let slow_due = slow_due || self.slow.is_none();
+        if slow_due {
             self.sample_slow(round, functions, device);
+        }
+        if slow_due || !self.energy_is_costly {
+            let before = spent_cpu_time();
             sample_energy(round, device);
+            self.energy_is_costly = spent_cpu_time().saturating_sub(before) >= COSTLY_CALL;
         }
         if let Some(slow) = &self.slow {
             round.sampled.readings.extend_from_slice(&slow.readings);
