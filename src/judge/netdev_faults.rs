@@ -14,7 +14,6 @@ use super::{
     pending_finding::{MAX_VICTIMS, PendingFinding, format_time_of_day},
     port_down::{TWICE_NOTE, describe_flapping, jobs_on_node},
     rare_events::{LIMIT_NOTE, PeerEvents},
-    tcp_losses::{LONE_NOTE, lone_resends},
 };
 
 /// Adds every network device that stands for a port and has a bad link.
@@ -38,7 +37,7 @@ pub(super) fn detect_faulty_netdevs(
             Some(carrier) if carrier > 0.0 => outcome.findings.extend(netdev.detect_flapping()),
             Some(_) => outcome.findings.extend(netdev.detect_lost_carrier()),
         }
-        outcome.suspicions.extend(netdev.detect_errors(peers).or_else(|| netdev.detect_resends()));
+        outcome.suspicions.extend(netdev.detect_errors(peers));
     }
 }
 
@@ -166,32 +165,6 @@ impl FaultyNetdev<'_> {
                         .with_note(LIMIT_NOTE),
                     EvidenceRow::JobSlowdown
                         .to_evidence(slowed.map(|(_, slowed)| slowed), Some(limits.slowed_ratio)),
-                ]),
-        )
-    }
-
-    /// Returns a finding if the node is the only one of a slower job that sends TCP segments again.
-    fn detect_resends(&self) -> Option<PendingFinding> {
-        let limits = &self.judge.limits;
-        let (group, slowed) = self.slowed_group()?;
-        let resends = lone_resends(self.judge, self.cluster, (self.id, self.row), group)?;
-        let (entity, job) = (self.to_entity(), group.render_title());
-        let summary = format!(
-            "{} sends {:.2} % of its TCP segments again, no other node of {job} does: {entity} or its link loses packets.",
-            self.node.name,
-            resends.share * 100.0,
-        );
-        let next = "Clean and reseat the cable and its transceivers. If they are sound, check the node that it sends to (`ss -ti` has the resends of each connection).";
-        Some(
-            PendingFinding::of(FindingKind::LinkErrors, entity, 1, true)
-                .with_hold_seconds(limits.link_errors_seconds)
-                .with_cost(group.lost_gpus(), group.list_victims(self.cluster, Some(self.id)))
-                .with_summary(summary, next.to_owned())
-                .with_evidence([
-                    EvidenceRow::SegmentResends
-                        .to_evidence(Some(resends.share), Some(resends.limit))
-                        .with_note(LONE_NOTE),
-                    EvidenceRow::JobSlowdown.to_evidence(Some(slowed), Some(limits.slowed_ratio)),
                 ]),
         )
     }

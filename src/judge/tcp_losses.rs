@@ -29,24 +29,31 @@ const LEAST_DROPPED: f64 = 3e-5;
 const LONE_TIMES: f64 = 10.0;
 
 /// The source of the limit of the only node.
-pub(super) const LONE_NOTE: &str = "limit: far above its past and the other nodes of the job";
+const LONE_NOTE: &str = "limit: far above its past and the other nodes of the job";
 
 /// How many times as much as before most nodes of a job lose.
 const SHARED_TIMES: f64 = 4.0;
 
-/// A share of packets that got lost.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct TcpLoss {
-    pub(super) share: f64,
-    /// The share from which it counts.
-    pub(super) limit: f64,
+/// What a node of a job loses.
+#[derive(Clone, Copy)]
+struct NodeLosses<'a> {
+    id: NodeId,
+    /// The link that carries the traffic of the job.
+    row: u32,
+    tcp: &'a TcpShares,
 }
 
-/// Which packets get lost.
-type OfShares = fn(&TcpShares) -> &LostShare;
+/// The only node of a job that loses so much.
+#[derive(Clone, Copy)]
+struct LoneLoss<'a> {
+    of: NodeLosses<'a>,
+    share: f64,
+    /// The share from which it counts.
+    limit: f64,
+}
 
-const RESENT: OfShares = |tcp| &tcp.resent;
-const DROPPED: OfShares = |tcp| &tcp.dropped;
+/// A slower job, and by how much it is slower.
+type SlowerJob<'a> = (&'a JobGroup, f64);
 
 /// Returns the link of a node that carries its job's traffic: the one that carries most, where it has no RDMA port.
 fn main_link<'a>(
@@ -63,42 +70,24 @@ fn main_link<'a>(
         .max_by(|a, b| carried_bytes(cluster, a.0).total_cmp(&carried_bytes(cluster, b.0)))
 }
 
-/// Returns what a node loses if it is the only one of its slower job.
-fn lone_loss(
-    judge: &JudgeState,
+/// Returns the node that loses most, if it is the only one that loses far more than before and than all others.
+fn lone_loss<'a>(
     cluster: &Cluster,
-    (id, group): (NodeId, &JobGroup),
-    (of, least): (OfShares, f64),
-) -> Option<TcpLoss> {
-    group.confirmed_slowdown(judge.limits.slowed_ratio)?;
-    let share_of = |id: NodeId| {
-        let lost = of(main_link(judge, cluster, id)?.1.tcp.as_deref()?);
-        Some((current_value(lost.now, cluster)?, lost.usual()))
-    };
-    let (share, usual) = share_of(id)?;
-    let others = group.nodes.iter().filter(|other| **other != id);
-    let most = others.filter_map(|other| Some(share_of(*other)?.0)).reduce(f64::max)?;
-    let limit = least.max(most.max(usual.unwrap_or_default()) * LONE_TIMES);
-    (share >= limit).then_some(TcpLoss { share, limit })
+    nodes: &[NodeLosses<'a>],
+    of: fn(&TcpShares) -> &LostShare,
+    least: f64,
+) -> Option<LoneLoss<'a>> {
+    let shares =
+        nodes.iter().filter_map(|node| Some((*node, current_value(of(node.tcp).now, cluster)?)));
+    let mut shares: Vec<(NodeLosses<'a>, f64)> = shares.collect();
+    shares.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let [(most, share), (_, second), ..] = shares[..] else { return None };
+    let limit = least.max(second.max(of(most.tcp).usual().unwrap_or_default()) * LONE_TIMES);
+    (share >= limit).then_some(LoneLoss { of: most, share, limit })
 }
 
-/// Returns the share of its segments that the node of this link sends again, if it is the only one of its slower job, the
-/// link is its main one, and no other node drops what it receives.
-pub(super) fn lone_resends(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    (id, row): (NodeId, u32),
-    group: &JobGroup,
-) -> Option<TcpLoss> {
-    let of = |id| lone_loss(judge, cluster, (id, group), (DROPPED, LEAST_DROPPED));
-    let is_main = main_link(judge, cluster, id).is_some_and(|(main, _)| main == row);
-    if !is_main || group.nodes.iter().any(|id| of(*id).is_some()) {
-        return None;
-    }
-    lone_loss(judge, cluster, (id, group), (RESENT, LEAST_RESENT))
-}
-
-/// Adds, for each slower job, the only node that drops what it receives, or the queue that most nodes send through.
+/// Adds, for each slower job, the only node that drops what it receives, the only one that sends again, or the queue that
+/// most nodes send through.
 pub(super) fn detect_tcp_losses(
     judge: &JudgeState,
     cluster: &Cluster,
@@ -107,31 +96,77 @@ pub(super) fn detect_tcp_losses(
     if judge.netdevs.links.is_empty() {
         return;
     }
-    let groups = judge.job_groups.all_groups().iter();
-    for group in groups.filter(|group| group.nodes.len() > 1) {
+    for group in judge.job_groups.all_groups().iter().filter(|group| group.nodes.len() > 1) {
         let Some(slowed) = group.confirmed_slowdown(judge.limits.slowed_ratio) else { continue };
-        let lone = group.nodes.iter().find_map(|id| {
-            let loss = lone_loss(judge, cluster, (*id, group), (DROPPED, LEAST_DROPPED))?;
-            slow_receiver(judge, cluster, (*id, group, slowed), loss)
-        });
-        let found = lone.or_else(|| shared_queue(judge, cluster, (group, slowed)));
+        let losses = |id: &NodeId| {
+            let (row, link) = main_link(judge, cluster, *id)?;
+            Some(NodeLosses { id: *id, row, tcp: link.tcp.as_deref()? })
+        };
+        let nodes: Vec<NodeLosses<'_>> = group.nodes.iter().filter_map(losses).collect();
+        let job = (group, slowed);
+        // What a node does not take, others send again.
+        let dropped = lone_loss(cluster, &nodes, |tcp| &tcp.dropped, LEAST_DROPPED);
+        let resent = || lone_loss(cluster, &nodes, |tcp| &tcp.resent, LEAST_RESENT);
+        let found = match dropped {
+            Some(loss) => slow_receiver(judge, cluster, job, loss),
+            None => match resent() {
+                Some(loss) => bad_link(judge, cluster, job, loss),
+                None => shared_queue(judge, cluster, job, &nodes),
+            },
+        };
+        // Errors of the link itself say more.
+        let is_told = |found: &PendingFinding| {
+            outcome.suspicions.iter().any(|told| told.finding.id == found.finding.id)
+        };
+        let found = found.filter(|found| !is_told(found));
         outcome.suspicions.extend(found);
     }
+}
+
+/// Returns that the link of the only node that sends again is bad.
+fn bad_link(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    (group, slowed): SlowerJob<'_>,
+    LoneLoss { of, share, limit }: LoneLoss<'_>,
+) -> Option<PendingFinding> {
+    let limits = &judge.limits;
+    let node = cluster.node_by_id(of.id)?;
+    let device = cluster.device_at(DeviceClass::Netdev, of.row)?.device.key.first()?;
+    let entity = Entity::new_netdev(&node.name, device);
+    let summary = format!(
+        "{} sends {:.2} % of its TCP segments again, no other node of {} does: {entity} or its link loses packets.",
+        node.name,
+        share * 100.0,
+        group.render_title(),
+    );
+    let next = "Clean and reseat the cable and its transceivers. If they are sound, check the node that it sends to (`ss -ti` has the resends of each connection).";
+    Some(
+        PendingFinding::of(FindingKind::LinkErrors, entity, 1, true)
+            .with_hold_seconds(limits.link_errors_seconds)
+            .with_cost(group.lost_gpus(), group.list_victims(cluster, Some(of.id)))
+            .with_summary(summary, next.to_owned())
+            .with_evidence([
+                EvidenceRow::SegmentResends
+                    .to_evidence(Some(share), Some(limit))
+                    .with_note(LONE_NOTE),
+                EvidenceRow::JobSlowdown.to_evidence(Some(slowed), Some(limits.slowed_ratio)),
+            ]),
+    )
 }
 
 fn slow_receiver(
     judge: &JudgeState,
     cluster: &Cluster,
-    (id, group, slowed): (NodeId, &JobGroup, f64),
-    loss: TcpLoss,
+    (group, slowed): SlowerJob<'_>,
+    LoneLoss { of, share, limit }: LoneLoss<'_>,
 ) -> Option<PendingFinding> {
-    let (row, _) = main_link(judge, cluster, id)?;
-    let node = cluster.node_by_id(id)?;
-    let device = cluster.device_at(DeviceClass::Netdev, row)?.device.key.first()?;
+    let node = cluster.node_by_id(of.id)?;
+    let device = cluster.device_at(DeviceClass::Netdev, of.row)?.device.key.first()?;
     let summary = format!(
         "{} drops {:.2} % of the packets that it receives on {device}, and no other node of {} does: slow receiver.",
         node.name,
-        loss.share * 100.0,
+        share * 100.0,
         group.render_title(),
     );
     let next = format!(
@@ -142,11 +177,11 @@ fn slow_receiver(
         PendingFinding::of(FindingKind::HostBlocksNetwork, Entity::new_node(&node.name), 1, true)
             .with_hold_seconds(judge.limits.hotspot_seconds)
             .with_slowed_jobs(std::iter::once(group.group_key()))
-            .with_cost(group.lost_gpus(), group.list_victims(cluster, Some(id)))
+            .with_cost(group.lost_gpus(), group.list_victims(cluster, Some(of.id)))
             .with_summary(summary, next)
             .with_evidence([
                 EvidenceRow::DroppedPackets
-                    .to_evidence(Some(loss.share), Some(loss.limit))
+                    .to_evidence(Some(share), Some(limit))
                     .with_note(LONE_NOTE),
                 EvidenceRow::JobSlowdown.to_evidence(Some(slowed), Some(judge.limits.slowed_ratio)),
             ]),
@@ -157,35 +192,34 @@ fn slow_receiver(
 fn shared_queue(
     judge: &JudgeState,
     cluster: &Cluster,
-    (group, slowed): (&JobGroup, f64),
+    (group, slowed): SlowerJob<'_>,
+    nodes: &[NodeLosses<'_>],
 ) -> Option<PendingFinding> {
     let limits = &judge.limits;
     // Its usual share must be known: some networks drop now and then.
-    let risen = |id: &&NodeId| {
-        let resent = main_link(judge, cluster, **id)?.1.tcp.as_deref()?.resent;
-        let share = current_value(resent.now, cluster)?;
-        (share >= LEAST_RESENT.max(resent.usual()? * SHARED_TIMES)).then_some(share)
+    let risen = |node: &NodeLosses<'_>| {
+        let share = current_value(node.tcp.resent.now, cluster)?;
+        (share >= LEAST_RESENT.max(node.tcp.resent.usual()? * SHARED_TIMES))
+            .then_some((node.id, (share, node.row)))
     };
-    let shares: BTreeMap<NodeId, f64> =
-        group.nodes.iter().filter_map(|id| Some((*id, risen(&id)?))).collect();
+    let risen: BTreeMap<NodeId, (f64, u32)> = nodes.iter().filter_map(risen).collect();
     let least = limits.sharing_members.max(limits.members_bad_ratio * group.nodes.len() as f64);
-    if (shares.len() as f64) < least {
+    if (risen.len() as f64) < least {
         return None;
     }
-    let leaf_of = |id: &NodeId| {
-        let (row, _) = main_link(judge, cluster, *id)?;
-        cluster.topology().leaf_of_port(*id, row).map(|fact| &fact.value)
+    let leaf_of = |(id, (_, row)): (&NodeId, &(f64, u32))| {
+        cluster.topology().leaf_of_port(*id, *row).map(|fact| &fact.value)
     };
-    let leaves: BTreeSet<Option<&SanitizedText>> = shares.keys().map(leaf_of).collect();
-    let named = leaves.first().copied().flatten().filter(|_| leaves.len() == 1);
+    let leaves: BTreeSet<Option<&SanitizedText>> = risen.iter().map(leaf_of).collect();
+    let only = leaves.first().copied().flatten().filter(|_| leaves.len() == 1);
     let unnamed = SanitizedText::new(UNNAMED);
-    let leaf = named.unwrap_or(&unnamed);
+    let leaf = only.unwrap_or(&unnamed);
     let entity = Entity { leaf: Some(leaf.clone()), ..Entity::new(EntityKind::Leaf) };
-    let share = median(shares.values().copied())?;
-    let nodes = format_nodes(cluster, &shares.keys().copied().collect());
+    let share = median(risen.values().map(|(share, _)| *share))?;
+    let names = format_nodes(cluster, &risen.keys().copied().collect());
     let summary = format!(
-        "{} of {} nodes of {} send {:.2} % of their TCP segments again, far more than before, those of {nodes}: a queue that they share drops packets.",
-        shares.len(),
+        "{} of {} nodes of {} send {:.2} % of their TCP segments again, far more than before, those of {names}: a queue that they share drops packets.",
+        risen.len(),
         group.nodes.len(),
         group.render_title(),
         share * 100.0,
@@ -199,7 +233,7 @@ fn shared_queue(
             .with_summary(summary, next.to_owned())
             .with_evidence([
                 EvidenceRow::ResendingNodes
-                    .to_evidence(Some(shares.len() as f64), Some(least))
+                    .to_evidence(Some(risen.len() as f64), Some(least))
                     .with_note(format!("limit: share of {}", group.nodes.len())),
                 EvidenceRow::SegmentResends
                     .to_evidence(Some(share), Some(LEAST_RESENT))
