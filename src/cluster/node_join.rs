@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, net::IpAddr};
 
-use gaunt_schema::{Dialect, Report, SanitizedText, TargetId};
+use gaunt_schema::{Dialect, Report, SanitizedText, TargetId, dialect};
 
 use super::{
     Cluster,
@@ -15,9 +15,6 @@ use super::{
 
 /// Names that any machine may have, or none.
 const NAMES_OF_NOTHING: [&str; 3] = ["localhost", "localhost.localdomain", "(none)"];
-
-/// Parts of the names of the pods of exporters. Such a name is another one after each restart of the exporter.
-const EXPORTER_PODS: [&str; 2] = ["dcgm-exporter-", "metrics-exporter-"];
 
 /// The letters of what Kubernetes appends to the name of a pod.
 const POD_SUFFIX: usize = 5;
@@ -45,16 +42,16 @@ fn reported_name(report: &Report) -> Option<SanitizedText> {
     let name = report.node.as_ref().filter(|name| !name.is_empty())?;
     let is_nothing = NAMES_OF_NOTHING.iter().any(|other| name.eq_ignore_ascii_case(other))
         || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-        || is_exporter_pod(name);
+        || is_name_of_pod(name);
     (!is_nothing).then(|| name.clone())
 }
 
-/// Whether this is the name of the exporter's own pod, which has no network of the host and does not know its node.
-fn is_exporter_pod(name: &str) -> bool {
+/// Whether this is the name of the exporter's own pod, which does not know its node: another one after each restart.
+fn is_name_of_pod(name: &str) -> bool {
     let suffix = name.rsplit_once('-').map_or("", |(_, suffix)| suffix);
     suffix.len() == POD_SUFFIX
         && suffix.bytes().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit())
-        && EXPORTER_PODS.iter().any(|pod| name.contains(pod))
+        && dialect::is_exporter_pod(name)
 }
 
 impl TrackedTarget {

@@ -51,7 +51,7 @@ mod ufm_telemetry;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::gpu_holders::pod_template_hash;
+pub use self::gpu_holders::{is_exporter_pod, pod_template_hash};
 pub(crate) use self::{
     dcgm_new_names::dcgm_4_9_field,
     decode_plan::{DecodeOp, DecodePlan, MAX_COMPARED_CPUS, ShownXid, SideValues},

@@ -46,7 +46,7 @@ pub enum RasError {
     },
     /// It listens, and does not answer in time.
     #[error(
-        "the NCCL RAS service at {address} does not answer: processes of the job may be stopped or out of reach; try again, and look for them with `gaunt-probe ras`"
+        "the NCCL RAS service at {address} does not answer: processes of the job may be stopped or out of reach; look for them, and try again"
     )]
     Unanswered {
         /// The service's address.

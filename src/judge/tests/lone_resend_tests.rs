@@ -5,7 +5,7 @@ use gaunt_schema::{
     catalogue::{gpu, host, port},
 };
 
-use super::telemetry_tests::{TargetFixture, node_report, push_reading};
+use super::telemetry_tests::{TargetFixture, node_report, push_active_port, push_reading};
 
 const NODES: [&str; 4] = ["gpu001", "gpu002", "gpu003", "gpu004"];
 
@@ -119,15 +119,10 @@ fn job_page(second: i64, node: usize, pace: f64, resends: f64, symbols: f64) -> 
     let since = (second - ONSET).max(0) as f64;
     add_gpus(&mut report, second, pace);
     let bytes = 5e9 * (second.min(ONSET) as f64 + since * pace);
-    for (metric, value) in [
-        (port::STATE, 4.0),
-        (port::PHYSICAL_STATE, 5.0),
-        (port::RATE, 50e9),
-        (port::TRANSMIT_BYTES, bytes),
-        (port::RECEIVE_BYTES, bytes),
-        (port::PACKET_SEQUENCE_ERRORS, resends * since),
-        (port::SYMBOL_ERRORS, symbols * since),
-    ] {
+    push_active_port(&mut report, bytes);
+    for (metric, value) in
+        [(port::PACKET_SEQUENCE_ERRORS, resends * since), (port::SYMBOL_ERRORS, symbols * since)]
+    {
         push_reading(&mut report, Device::new_port("mlx5_0", "1"), metric, value);
     }
     report

@@ -5,7 +5,7 @@ use gaunt_schema::{
     catalogue::{gpu, host, port},
 };
 
-use super::telemetry_tests::{TargetFixture, node_report, push_reading};
+use super::telemetry_tests::{TargetFixture, node_report, push_active_port, push_reading};
 
 mod real_gpu_tests;
 
@@ -136,16 +136,7 @@ fn rank_report(index: usize, shown: RankShown, sent: f64, waited: f64) -> Report
         say(gpu::SM_CLOCK, 1.98e9 * shown.clock);
         say(gpu::PROCESSES, 1.0);
     }
-    let port_device = Device::new_port("mlx5_0", "1");
-    for (metric, value) in [
-        (port::STATE, 4.0),
-        (port::PHYSICAL_STATE, 5.0),
-        (port::RATE, 50e9),
-        (port::TRANSMIT_BYTES, sent),
-        (port::RECEIVE_BYTES, sent),
-    ] {
-        push_reading(&mut page, port_device.clone(), metric, value);
-    }
+    push_active_port(&mut page, sent);
     push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, 1e3 + waited);
     page
 }

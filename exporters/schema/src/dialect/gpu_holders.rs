@@ -19,6 +19,11 @@ const RENAMED_LABELS: [&str; 3] = ["exported_pod", "exported_namespace", "export
 /// Parts of the names of the pods of exporters, which hold no GPU: a server names them on each series, used GPU or not.
 const EXPORTERS: [&str; 2] = ["dcgm-exporter", "metrics-exporter"];
 
+/// Whether this is the name of an exporter's pod.
+pub fn is_exporter_pod(name: &str) -> bool {
+    EXPORTERS.iter().any(|exporter| name.contains(exporter))
+}
+
 /// The labels of a GPU's job.
 pub(super) type JobLabels = Vec<(&'static str, String)>;
 
@@ -41,7 +46,7 @@ impl GpuHolder {
         let is_renamed = sample.find_label("exported_pod").is_some();
         let [pod, namespace, container] = if is_renamed { RENAMED_LABELS } else { POD_LABELS }
             .map(|name| label_text(sample, name));
-        let pod = pod.filter(|pod| !EXPORTERS.iter().any(|exporter| pod.contains(exporter)))?;
+        let pod = pod.filter(|pod| !is_exporter_pod(pod))?;
         let owner = pod_owner(&pod);
         let job = match &namespace {
             Some(namespace) => format!("{namespace}/{owner}"),

@@ -4,10 +4,10 @@
 use gaunt_judge::{AttributedCause, gpus_of_parts};
 use gaunt_schema::{
     Device, DeviceClass, Dialect, GpuState, Report, Severity,
-    catalogue::{gpu, host, port},
+    catalogue::{gpu, host},
 };
 
-use crate::telemetry_tests::{TargetFixture, node_report, push_reading};
+use crate::telemetry_tests::{TargetFixture, node_report, push_active_port, push_reading};
 
 const READINGS: &str = include_str!("../../../../tests/fixtures/gpu_readings/h200_training.csv");
 
@@ -134,16 +134,7 @@ fn ranks_that_busy_wait_in_a_collective_hang() {
     fixture.run(timeline.len() as i64, |second, node| {
         let second = second as usize;
         let mut page = page(nodes[node], 4, timeline[second - 1]);
-        let bytes = 5e9 * second.min(ONSET) as f64;
-        for (metric, value) in [
-            (port::STATE, 4.0),
-            (port::PHYSICAL_STATE, 5.0),
-            (port::RATE, 50e9),
-            (port::TRANSMIT_BYTES, bytes),
-            (port::RECEIVE_BYTES, bytes),
-        ] {
-            push_reading(&mut page, Device::new_port("mlx5_0", "1"), metric, value);
-        }
+        push_active_port(&mut page, 5e9 * second.min(ONSET) as f64);
         page
     });
     assert_eq!(fixture.open_ids(), ["collective_hang/4711"]);
