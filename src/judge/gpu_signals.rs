@@ -89,7 +89,6 @@ pub(super) struct GpuAverages {
     busy_clock: BusyClock,
     hw_slowdown: MovingAverage,
     sw_thermal: MovingAverage,
-    pcie_replays: MovingAverage,
     replay_events: RareEvents,
     usual_utilization: Baseline,
     usual_tensor: Baseline,
@@ -156,7 +155,6 @@ impl GpuAverages {
         let hardware = hardware.into_iter().filter_map(value).reduce(f64::max);
         self.hw_slowdown.add_sample(hardware, tick);
         self.sw_thermal.add_sample(value(gpu::CLOCK_EVENT_SW_THERMAL), tick);
-        self.pcie_replays.add_sample(cluster.current_rate(gpu_health::PCIE_REPLAYS, row), tick);
         let baseline = self.usual_utilization.usual_value();
         let low = |(now, baseline): (f64, f64)| {
             now >= limits.standstill_ratio && now < baseline * limits.hungry_slow_ratio
@@ -378,11 +376,6 @@ impl GpuAverages {
     /// Returns its recent PCIe replays.
     pub(super) fn replay_events(&self) -> RareEvents {
         self.replay_events
-    }
-
-    /// Returns its PCIe replays per second.
-    pub(super) fn pcie_replays(&self, now: UnixMs, gap: Duration) -> Option<f64> {
-        self.pcie_replays.value_at(now, gap)
     }
 
     /// Returns its activity / baseline: 1 is the baseline. Computed from tensor core activity where that is reported

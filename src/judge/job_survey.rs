@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gaunt_schema::{DeviceClass, EvidenceItem};
+use gaunt_schema::{DeviceClass, EvidenceItem, catalogue::gpu_health};
 
 use super::{
     EvidenceRow, JudgeState, Thresholds,
@@ -33,9 +33,8 @@ const GPU_SIGNALS: &[GpuSurveySpec] = &[
         let signals = averages.signals_at(now, gap, &judge.limits);
         [signals.hw_slowdown, signals.sw_thermal].into_iter().flatten().reduce(f64::max)
     }),
-    ("PCIe", EvidenceRow::PcieReplays, |judge, cluster, row| {
-        let (now, gap) = (cluster.now(), cluster.freshness_window());
-        judge.gpus.get(row as usize)?.averages.pcie_replays(now, gap)
+    ("PCIe", EvidenceRow::PcieReplays, |_, cluster, row| {
+        cluster.current_rate(gpu_health::PCIE_REPLAYS, row)
     }),
     ("NVLink", EvidenceRow::NvlinkErrors, |judge, cluster, row| {
         judge.nvlinks.error_rate(row, cluster)

@@ -50,7 +50,7 @@ fn degraded_link(
     let (generation, best) = (value(health::PCIE_GENERATION), value(health::PCIE_GENERATION_MAX));
     let narrow = width.zip(lanes).is_some_and(|(now, most)| now < most);
     let slow = busy && generation.zip(best).is_some_and(|(now, most)| now < most);
-    let replays = tracker.averages.pcie_replays(now, gap);
+    let replays = cluster.current_rate(health::PCIE_REPLAYS, row);
     let events = tracker.averages.replay_events();
     let resent =
         replays.is_some_and(|rate| rate >= limits.errors_per_second) || events.is_unusual(peers);

@@ -60,8 +60,7 @@ const MEASURES: &[RecoveryMeasure] = &[
     (EvidenceRow::OutOfBuffer, |it| it.median_of_links(|link| link.out_of_buffer)),
     (EvidenceRow::Retransmits, |it| it.median_of_links(|link| link.retransmitted)),
     (EvidenceRow::PcieReplays, |it| {
-        let (now, gap) = (it.cluster.now(), it.cluster.freshness_window());
-        it.median_of_rows(|row| it.judge.gpus.get(row as usize)?.averages.pcie_replays(now, gap))
+        it.median_of_rows(|row| it.cluster.current_rate(gpu_health::PCIE_REPLAYS, row))
     }),
     (EvidenceRow::Activity, |it| it.group.and_then(|group| group.pace)),
     (EvidenceRow::JobSlowdown, |it| it.group.and_then(JobGroup::slowdown_ratio)),

@@ -2,7 +2,7 @@
 
 use gaunt_schema::{
     AbsenceReason, Finding, Reading, SignalDetail,
-    catalogue::{gpu, port},
+    catalogue::{gpu, gpu_health, port},
 };
 
 use super::{ExplanationScope, NodeId, median};
@@ -28,8 +28,7 @@ const GPU: &[DeviceSignalSpec] = &[
     }),
     (EvidenceRow::Temperature, |scope, row| scope.cluster.current_value(gpu::TEMPERATURE, row)),
     (EvidenceRow::PcieReplays, |scope, row| {
-        let (now, gap) = (scope.cluster.now(), scope.cluster.freshness_window());
-        scope.judge.gpus.get(row as usize)?.averages.pcie_replays(now, gap)
+        scope.cluster.current_rate(gpu_health::PCIE_REPLAYS, row)
     }),
 ];
 

@@ -2,7 +2,7 @@
 
 use gaunt_schema::{
     AlternativeDetail, AlternativeOutcome, DeviceClass, EvidenceItem, EvidenceRole, FindingKind,
-    HistoryRelation,
+    HistoryRelation, catalogue::gpu_health,
 };
 
 use super::ExplanationScope;
@@ -62,9 +62,8 @@ const CHECKS: &[CauseCheck] = &[
         kind: FindingKind::PcieDegraded,
         row: EvidenceRow::PcieReplays,
         number: |scope| {
-            let (now, gap) = (scope.cluster.now(), scope.cluster.freshness_window());
             max_of_rows(&scope.gpus, |row| {
-                scope.judge.gpus.get(row as usize)?.averages.pcie_replays(now, gap)
+                scope.cluster.current_rate(gpu_health::PCIE_REPLAYS, row)
             })
         },
     },
