@@ -324,7 +324,7 @@ impl RankActivity {
             power: median(powers),
             most_power: median(most_powers),
             memory: median(memory.iter().map(|(activity, _)| *activity)),
-            most_memory: median(memory.iter().map(|(_, limit)| *limit)),
+            most_memory: median(memory.iter().map(|(_, most)| most * limits.standstill_ratio)),
             outlier,
         }
     }
@@ -414,7 +414,11 @@ pub(super) fn is_still(
     let is_low =
         (silent || power < most_waiting_power(gpu, limits)) && pace < limits.hung_power_pace_ratio;
     let memory = gpu.averages.memory_activity(now, gap, limits);
-    let uses_no_memory = memory.is_some_and(|(activity, limit)| activity < limit);
+    if gpu.averages.uses_memory_as_before(now, gap, limits) {
+        return Some(false);
+    }
+    let uses_no_memory =
+        memory.is_some_and(|(activity, most)| activity < most * limits.standstill_ratio);
     Some(flat && (is_low || uses_no_memory && pace < 1.0 - limits.slowed_ratio))
 }
 

@@ -22,6 +22,9 @@ use gaunt_cluster::Cluster;
 /// Utilization from which a GPU has the clock of a light load, which is no lower than that of a heavy one.
 pub(super) const LIGHT_LOAD_RATIO: f64 = 0.1;
 
+/// The share of the highest memory activity of its work from which a GPU works.
+const USED_MEMORY_SHARE: f64 = 0.5;
+
 /// The input of the state rules; none where a signal is unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GpuSignals {
@@ -318,8 +321,8 @@ impl GpuAverages {
         Some(rate >= limits.nvlink_bytes_per_second * limits.silent_network_ratio)
     }
 
-    /// Returns its memory activity, and the activity below which its work has stopped; none unless its work used the memory
-    /// before. A kernel that only waits for other GPUs neither reads nor writes it.
+    /// Returns its memory activity, and the highest of its present work; none unless its work used the memory before. A
+    /// kernel that only waits for other GPUs neither reads nor writes it.
     pub(super) fn memory_activity(
         &self,
         now: UnixMs,
@@ -328,7 +331,7 @@ impl GpuAverages {
     ) -> Option<(f64, f64)> {
         let most = f64::from(self.most_memory.known()?);
         let activity = self.memory.value_at(now, gap)?;
-        (most > limits.least_work_ratio).then_some((activity, most * limits.standstill_ratio))
+        (most > limits.least_work_ratio).then_some((activity, most))
     }
 
     /// Returns the standard deviation of power / its mean.
@@ -376,6 +379,17 @@ impl GpuAverages {
     /// Returns its recent PCIe replays.
     pub(super) fn replay_events(&self) -> RareEvents {
         self.replay_events
+    }
+
+    /// Whether it uses its memory nearly as much as its work ever did: it computes, whatever it no longer does.
+    pub(super) fn uses_memory_as_before(
+        &self,
+        now: UnixMs,
+        gap: Duration,
+        limits: &Thresholds,
+    ) -> bool {
+        self.memory_activity(now, gap, limits)
+            .is_some_and(|(activity, most)| activity >= most * USED_MEMORY_SHARE)
     }
 
     /// Returns its activity / baseline: 1 is the baseline. Computed from tensor core activity where that is reported

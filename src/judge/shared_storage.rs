@@ -25,15 +25,15 @@ pub(super) struct LoneWaiter<'a> {
 }
 
 impl<'a> LoneWaiter<'a> {
-    /// Finds a job on one node whose host waits for IO while that is told of its node or of storage: its GPUs do not show it
-    /// in each sample.
+    /// Finds a job on one node whose host waits for IO longer than before while that is told of its node or of storage: its
+    /// GPUs do not show it in each sample.
     pub(super) fn find_pressed(
         judge: &'a JudgeState,
         cluster: &'a Cluster,
         group: &'a JobGroup,
     ) -> Option<Self> {
         let [id] = group.nodes[..] else { return None };
-        judge.hosts.get(&id)?.excess_io_pressure(cluster, &judge.limits)?;
+        judge.hosts.get(&id)?.excess_io_pressure(cluster, &judge.limits)?.baseline?;
         if told_of(judge, cluster, id).is_none() && !is_told(judge) {
             return None;
         }

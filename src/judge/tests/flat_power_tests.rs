@@ -162,6 +162,13 @@ fn gpus_that_no_longer_use_their_memory_stand_still_at_half_their_power() {
 }
 
 #[test]
+fn gpus_that_use_their_memory_as_before_evaluate_though_they_send_nothing_at_low_power() {
+    let none = |_| 0.0;
+    assert_eq!(hang_ids(&run_silent_job(400, 500.0, 0.25, none)), [""; 0]);
+    assert_eq!(hang_ids(&run_silent_job(400, 500.0, 0.05, none)), ["collective_hang/8812"]);
+}
+
+#[test]
 fn hang_beside_a_host_that_waits_for_io_must_outlast_a_checkpoint() {
     let writes = |second: i64| (second - FLAT_FROM).max(0) as f64 * 0.5;
     assert_eq!(hang_ids(&run_silent_job(150, 400.0, 0.0, writes)), [""; 0]);
