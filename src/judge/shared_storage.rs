@@ -6,7 +6,12 @@ use std::collections::BTreeSet;
 use gaunt_cluster::{Cluster, NodeId};
 use gaunt_schema::{Entity, EntityKind, Finding, FindingKind, UnixMs};
 
-use super::{JudgeState, job_group::JobGroup, starved_node::StarvedNode, starved_node::told_kind};
+use super::{
+    JudgeState,
+    host_evidence::PressureSource,
+    job_group::JobGroup,
+    starved_node::{StarvedNode, told_kind},
+};
 
 /// Seconds within which the jobs on one node each must have begun to wait for what they share.
 const TOGETHER_SECONDS: f64 = 120.0;
@@ -33,7 +38,11 @@ impl<'a> LoneWaiter<'a> {
         group: &'a JobGroup,
     ) -> Option<Self> {
         let [id] = group.nodes[..] else { return None };
-        judge.hosts.get(&id)?.excess_io_pressure(cluster, &judge.limits)?.baseline?;
+        let host = judge.hosts.get(&id)?;
+        host.excess_io_pressure(cluster, &judge.limits)?;
+        if !host.evidence.is_likely(PressureSource::Io) {
+            return None;
+        }
         if told_of(judge, cluster, id).is_none() && !is_told(judge) {
             return None;
         }

@@ -193,3 +193,23 @@ fn jobs_on_one_node_each_that_begin_to_wait_together_wait_for_storage_that_they_
     let apart = found([0, 180, NEVER], ONSET + 240, true);
     assert_eq!(apart, ["data_starved/ash", "data_starved/birch"]);
 }
+
+#[test]
+fn host_that_always_waited_as_long_is_not_among_those_that_begin_to_wait_for_storage() {
+    let nodes = ["ash", "birch", "cedar"];
+    let mut fixture = TargetFixture::new(&nodes.map(|node| (node, Dialect::Gaunt)));
+    fixture.run(ONSET + 120, |second, node| {
+        let (later, busy) = if node == 2 { (-NEVER, 0.95) } else { (0, 0.4) };
+        let waits = Waits { has_psi: true, share: 0.5, busy, written: 0.0 };
+        let mut page = page_of(nodes[node], second - later, waits);
+        for index in 0..4 {
+            let device = page.ensure_device(Device::new_gpu(index));
+            page.add_info(device, gpu::JOB_INFO, &[("job", nodes[node])]);
+        }
+        page
+    });
+    let told: Vec<_> =
+        fixture.judge.open_findings().iter().map(|finding| finding.summary.clone()).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].starts_with("2 nodes of job ash, birch wait for IO"), "{told:?}");
+}
