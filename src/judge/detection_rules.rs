@@ -133,7 +133,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::IdleAllocated,
-        "A job holds GPUs and has used none of them for a long time; or its processes have left GPUs of a node while others beside them work on, or do nothing any more on some GPUs while its others go on as before, both a warning; a service, whose load varies, is told of the latter after four times as long.",
+        "A job holds GPUs and has used none of them for a long time; or its processes have left GPUs of a node while others beside them work on, or do nothing any more on some GPUs while its others go on as before, both a warning; a service, whose load varies, is told of the latter after four times as long. So is a node on which no process of a steadily working job has used a GPU for 300 s: no worker of it is to begin there.",
         &["idle_seconds", "utilization_idle_ratio", "sm_idle_ratio", "power_idle_share"],
     ),
     (

@@ -109,6 +109,11 @@ impl GpuStart {
         self.memory == MemoryUse::Less
     }
 
+    /// Whether no process has used it for so long that none is about to begin.
+    pub(super) fn is_never_to_begin(self, now: UnixMs) -> bool {
+        self.free_seconds(now).is_some_and(|seconds| seconds >= START_SECONDS)
+    }
+
     /// Returns the seconds since a process began that has not worked yet.
     fn unused_seconds(self, now: UnixMs) -> Option<f64> {
         self.since_seconds(now).filter(|_| !self.is_empty())

@@ -50,6 +50,18 @@ pub(super) fn detect_lost_workers(
         let hold = limits.pause_settle_seconds.max(two_samples);
         return Some(ended.finding(cluster, group, summary, next).with_hold_seconds(hold));
     }
+    let absent = nodes_without_workers(judge, cluster, group);
+    if absent.count > 0 {
+        let is_one = absent.nodes.len() == 1;
+        let (is, them, whose) = if is_one { ("is", "it", "its") } else { ("are", "them", "their") };
+        let summary = format!(
+            "{} {is} given to job {job}, which works without {them}: no process uses {whose} {}.",
+            format_nodes(cluster, &absent.nodes),
+            format_count(absent.count, "GPU"),
+        );
+        let next = "Check whether its worker ever started there; start it again, or give back what the job does not use.";
+        return Some(absent.finding(cluster, group, summary, next).with_hold_seconds(two_samples));
+    }
     let still = workers_that_stand_still(judge, cluster, group)?;
     let verb = if still.count == 1 { "does" } else { "do" };
     let summary = format!(
@@ -104,6 +116,33 @@ fn workers_that_ended(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -
         }
     }
     ended
+}
+
+/// Returns the nodes that a job holds and on which no process of it has used a GPU for so long that none is to begin, while
+/// it works steadily on most of its GPUs: it does not wait for them.
+fn nodes_without_workers(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> LostWorkers {
+    let (now, gap) = (cluster.now(), cluster.freshness_window());
+    let mut absent = LostWorkers::default();
+    let known = |row: &u32| judge.gpus.get(*row as usize);
+    let works = |row: &&u32| {
+        let busy = known(row).and_then(|gpu| gpu.averages.utilization_at(now, gap));
+        busy.is_some_and(|busy| busy >= judge.limits.utilization_launch_ratio)
+    };
+    let evidence = judge.gangs.of(group);
+    let is_steady = evidence.is_learned() && evidence.is_steady(group);
+    if !is_steady || group.gpus.iter().filter(works).count() * 2 <= group.gpus.len() {
+        return absent;
+    }
+    let is_left = |row: &u32| known(row).is_some_and(|gpu| gpu.start.is_never_to_begin(now));
+    for id in &group.nodes {
+        let Some(node) = cluster.node_by_id(*id) else { continue };
+        let rows = rows_in_group(judge, cluster, node, group);
+        if !rows.is_empty() && rows.iter().all(is_left) {
+            absent.nodes.insert(*id);
+            absent.count += rows.len();
+        }
+    }
+    absent
 }
 
 /// Returns the GPUs of a job that were busy and do nothing now, while the others of it go on as ever: they are no ranks that

@@ -45,3 +45,42 @@ fn worker_that_does_nothing_any_more_is_told_and_that_of_a_service_later() {
     assert!((60..120).contains(&training), "{training}");
     assert!((240..360).contains(&service), "{service}");
 }
+
+/// Three nodes of a job; no process ever uses a GPU of the last one.
+fn page_beside_an_empty_node(second: i64, index: usize, load: fn(i64) -> f64) -> Report {
+    let busy = if index == 2 { 0.0 } else { load(second) };
+    let mut page = node_report(["ash", "birch", "cedar"][index]);
+    for number in 0..4 {
+        let device = page.ensure_device(Device::new_gpu(number));
+        page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
+        for (metric, value) in [
+            (gpu::UTILIZATION, busy),
+            (gpu::TENSOR_ACTIVE, 0.4 * busy),
+            (gpu::POWER, 90.0 + 500.0 * busy),
+            (gpu::MEMORY_USED, if index == 2 { 3e6 } else { 70e9 }),
+            (gpu::MEMORY_TOTAL, 80e9),
+        ] {
+            push_reading(&mut page, Device::new_gpu(number), metric, value);
+        }
+    }
+    page
+}
+
+#[test]
+fn node_that_a_working_job_holds_and_never_used_is_told_once_no_worker_is_to_begin() {
+    let summaries = |seconds: i64, load: fn(i64) -> f64| {
+        let nodes = ["ash", "birch", "cedar"];
+        let mut fixture = TargetFixture::new(&nodes.map(|node| (node, Dialect::Gaunt)));
+        fixture.run(seconds, |second, index| page_beside_an_empty_node(second, index, load));
+        let open = fixture.judge.open_findings();
+        open.iter().map(|finding| finding.summary.clone()).collect::<Vec<_>>()
+    };
+    let trains = |second: i64| 0.95 + 0.002 * (second % 7) as f64;
+    assert_eq!(summaries(290, trains), [""; 0], "it may still load");
+    assert_eq!(
+        summaries(320, trains),
+        ["cedar is given to job 8812, which works without it: no process uses its 4 GPUs."]
+    );
+    // A job that does nothing itself may wait for it.
+    assert_eq!(summaries(320, |_| 0.0), [""; 0]);
+}
