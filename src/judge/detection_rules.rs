@@ -90,7 +90,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::LinkErrors,
-        "A port keeps counting symbol errors or receive errors, or its network device does; or one that belongs to no RDMA port and carries traffic.",
+        "A port keeps counting symbol errors or receive errors, or its network device does; or one that belongs to no RDMA port and carries traffic. If most of the ports below a leaf do, three at least and of two nodes, it is one finding about the leaf.",
         &["errors_per_second", "link_errors_seconds"],
     ),
     (

@@ -170,6 +170,7 @@ evidence_rows! {
     LinkErrors: "link errors per second", Count,
         own(ERRORS).series_limit("errors_per_second");
     LinkErrorCount: "link errors, recent minutes", Count, own(ERRORS);
+    FaultyPorts: "ports with link errors", Count, own(ERRORS);
     SegmentResends: "share of TCP segments sent again", Ratio, other(&[host::TCP_RESENT, host::TCP_SENT]);
     ResendingNodes: "nodes that send more TCP segments again than before", Count, other(&[host::TCP_RESENT]);
     DroppedPackets: "share of received packets that are dropped", Ratio,

@@ -66,6 +66,7 @@ mod lagging_ranks;
 mod late_rank_evidence;
 mod late_ranks;
 mod leaf_down;
+mod leaf_link_errors;
 mod leaf_rail_ports;
 mod lingering_gpus;
 mod link_averages;

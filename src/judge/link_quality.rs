@@ -10,6 +10,7 @@ use super::{
     EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
+    leaf_link_errors::{FaultyPort, add_ports_or_leaves},
     link_averages::{LinkAverages, current_value},
     link_resends::lone_resends,
     loaded_ports::least_load,
@@ -29,7 +30,7 @@ pub(super) fn detect_bad_links(
     cluster: &Cluster,
     outcome: &mut DetectorOutcome,
 ) {
-    let mut resends = HashMap::new();
+    let (mut resends, mut faulty) = (HashMap::new(), Vec::new());
     let fleet_rates = FleetLinkRates::of(cluster);
     let peers = judge.links.sum_errors();
     let loads = PortLoads { judge, cluster };
@@ -56,7 +57,7 @@ pub(super) fn detect_bad_links(
                 ActivePort { judge, cluster, id, node, row, link, peers, below_peers };
             outcome.suspicions.extend(active_port.detect_low_rate());
             match active_port.detect_link_errors(&mut resends) {
-                Some(suspicion) => outcome.suspicions.push(suspicion),
+                Some(pending) => faulty.push(FaultyPort { node: id, row, pending }),
                 None if active_port.is_unclear() => {
                     outcome.undecidable.push(active_port.link_errors_id());
                 }
@@ -64,6 +65,7 @@ pub(super) fn detect_bad_links(
             }
         }
     }
+    add_ports_or_leaves(judge, cluster, faulty, outcome);
 }
 
 /// What two ports have in common that do the same work.

@@ -13,6 +13,7 @@ use super::{
     compact_value::NodeTag,
     finding_lifecycle::DetectorOutcome,
     leaf_down::add_ports_or_leaves,
+    leaf_link_errors::told_of_leaf,
     link_averages::LinkAverages,
     node_ports_down::FoundDown,
     pending_finding::{MAX_VICTIMS, format_count, format_time_of_day},
@@ -54,7 +55,17 @@ pub(super) fn detect_down_ports(
                 None => outcome.undecidable.push(port_finding_id(node, entry)),
                 Some(true) => {
                     let falls = port.recent_falls(cluster.now(), judge.limits.flap_window_seconds);
-                    if let Some(falls) = falls {
+                    // What a link recovers from is told of all links of its leaf.
+                    let recovers = falls.is_some() && port.stop == LinkStop::Recovery;
+                    let told = recovers.then(|| told_of_leaf(judge, cluster, id, *row)).flatten();
+                    if let Some(told) = told {
+                        let own = port_finding_id(node, entry);
+                        outcome.supersede_open(
+                            &judge.tracker,
+                            &own,
+                            &format!("explained by {told}"),
+                        );
+                    } else if let Some(falls) = falls {
                         outcome.findings.push(flapping_finding(
                             judge,
                             cluster,

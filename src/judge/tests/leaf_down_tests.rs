@@ -7,6 +7,8 @@ use gaunt_schema::{
 
 use super::telemetry_tests::{TargetFixture, node_report, push_reading};
 
+mod link_error_tests;
+
 const NODES: usize = 6;
 
 /// The page of a node with two rails whose ports are down by number; every node but the last is of one job.
