@@ -51,13 +51,15 @@ pub(super) fn detect_blocking_host(
         return None;
     }
     let groups = judge.job_groups.slowed_on_nodes(cluster, &BTreeSet::from([id]), limits);
-    let share = median(carrying.iter().filter_map(|link| current_value(link.pause_sent, cluster)));
-    let unbuffered =
-        median(carrying.iter().filter_map(|link| current_value(link.out_of_buffer, cluster)));
+    // That of ports which do neither says nothing.
+    let stops = carrying.iter().filter(pauses);
+    let share = median(stops.filter_map(|link| current_value(link.pause_sent, cluster)));
+    let drop = carrying.iter().filter(drops);
+    let unbuffered = median(drop.filter_map(|link| current_value(link.out_of_buffer, cluster)));
     let confirmed = stopped.is_some_and(|frames| frames >= limits.switch_events_per_second);
     let kinds = [stopping > 0, dropping > 0, confirmed, !groups.is_empty()];
     let kinds = kinds.into_iter().filter(|kind| *kind).count();
-    let how = match share.filter(|_| stopping > 0) {
+    let how = match share {
         Some(share) => format!("sends PFC pause {} of the time", format_percent(share)),
         None => format!("has {:.1} out_of_buffer drops per second", unbuffered.unwrap_or_default()),
     };

@@ -96,6 +96,7 @@ mod pcie_degraded;
 mod peer_clocks;
 mod peer_gpus;
 mod pending_finding;
+mod pfc_pause;
 mod port_counters;
 mod port_down;
 mod port_link;

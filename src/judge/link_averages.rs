@@ -6,7 +6,7 @@ use std::{
 };
 
 use gaunt_schema::{
-    DeviceClass, MetricId, SanitizedText, UnixMs,
+    DeviceClass, SanitizedText, UnixMs,
     catalogue::{ethernet, host, port},
 };
 
@@ -16,37 +16,12 @@ use super::{
     compact_value::{CompactRow, CompactValue, NodeTag},
     frozen_baselines::FrozenBaselines,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
+    pfc_pause::{PAUSED, PAUSES},
     port_counters::{LINK_ERRORS, RETRANSMITS, netdev_errors},
     port_link::line_rate,
     rare_events::{PeerEvents, RareEvents},
 };
 use gaunt_cluster::{Cluster, NetdevName, Node, PortName, join_netdevs};
-
-/// PFC pause time received, by priority.
-const PAUSED: [MetricId; 9] = [
-    ethernet::RECEIVE_PAUSED_0,
-    ethernet::RECEIVE_PAUSED_1,
-    ethernet::RECEIVE_PAUSED_2,
-    ethernet::RECEIVE_PAUSED_3,
-    ethernet::RECEIVE_PAUSED_4,
-    ethernet::RECEIVE_PAUSED_5,
-    ethernet::RECEIVE_PAUSED_6,
-    ethernet::RECEIVE_PAUSED_7,
-    ethernet::RECEIVE_GLOBAL_PAUSED,
-];
-
-/// PFC pause time sent, by priority.
-const PAUSES: [MetricId; 9] = [
-    ethernet::TRANSMIT_PAUSED_0,
-    ethernet::TRANSMIT_PAUSED_1,
-    ethernet::TRANSMIT_PAUSED_2,
-    ethernet::TRANSMIT_PAUSED_3,
-    ethernet::TRANSMIT_PAUSED_4,
-    ethernet::TRANSMIT_PAUSED_5,
-    ethernet::TRANSMIT_PAUSED_6,
-    ethernet::TRANSMIT_PAUSED_7,
-    ethernet::TRANSMIT_GLOBAL_PAUSED,
-];
 
 /// The network device of a port is resolved every so many seconds: it hardly ever changes.
 const SEEK_S: f64 = 20.0;
@@ -270,15 +245,13 @@ impl LinkAverages {
             of(rate(port::TRANSMIT_WAIT), sent.map(|bytes| bytes / 1e3), least / 1e3),
             tick,
         );
-        self.out_of_buffer.add_sample(rate(port::OUT_OF_BUFFER), tick);
+        let of_netdev = |netdev| cluster.current_rate(ethernet::OUT_OF_BUFFER, netdev);
+        let unbuffered =
+            rate(port::OUT_OF_BUFFER).or_else(|| self.netdev.known().and_then(of_netdev));
+        self.out_of_buffer.add_sample(unbuffered, tick);
         if let Some(netdev) = self.netdev.known() {
-            let most = |of: [MetricId; 9]| {
-                of.into_iter()
-                    .filter_map(|metric| cluster.current_rate(metric, netdev))
-                    .reduce(f64::max)
-            };
-            self.pause_received.add_sample(most(PAUSED), tick);
-            self.pause_sent.add_sample(most(PAUSES), tick);
+            self.pause_received.add_sample(PAUSED.stopped_share(cluster, netdev, line), tick);
+            self.pause_sent.add_sample(PAUSES.stopped_share(cluster, netdev, line), tick);
             self.fec_corrected
                 .add_sample(cluster.current_rate(ethernet::CORRECTED_BITS, netdev), tick);
         }
