@@ -63,7 +63,7 @@ pub use self::{
 };
 
 /// The tables of all exporters that have one.
-static TABLES: [dialect_table::DialectTable; 17] = [
+static TABLES: [dialect_table::DialectTable; 19] = [
     all_smi::TABLE,
     amd_exporter::TABLE,
     amd_exporter::PREFIXED_TABLE,
@@ -73,6 +73,8 @@ static TABLES: [dialect_table::DialectTable; 17] = [
     nccl_inspector::TABLE,
     neuron_monitor::TABLE,
     node_exporter_table::TABLE,
+    node_exporter_table::CARDS,
+    node_exporter_table::DRIVER_CARDS,
     nvidia_smi::TABLE,
     rdma_exporter::TABLE,
     model_servers::TGI,
