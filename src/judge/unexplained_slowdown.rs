@@ -19,7 +19,7 @@ use super::{
 const MOST_LISTED: usize = 5;
 
 /// A slowdown of which both the job's members and its work are estimates must last so long in seconds to be a warning.
-const ESTIMATED_SECONDS: f64 = 300.0;
+const ESTIMATED_SECONDS: f64 = 150.0;
 
 /// A job on one node that was busy for so much of the time, and always as much, trains: it never has less to do.
 const BUSY_RATIO: f64 = 0.8;
