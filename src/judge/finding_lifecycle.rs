@@ -470,6 +470,11 @@ impl FindingTracker {
             .map(|tracked| &tracked.record.finding)
     }
 
+    /// Returns the seconds for which a finding was open last, if it closed because its evidence had gone.
+    pub(super) fn lasted_before(&self, id: &str) -> Option<f64> {
+        self.known.get(id)?.lasted_before()
+    }
+
     /// Returns since when the evidence of a finding with this id is present, whether it is open or pending.
     pub(super) fn suspected_since(&self, id: &str) -> Option<UnixMs> {
         let pending = self.pending.get(id).or_else(|| self.before.get(id)).map(|it| it.since);

@@ -23,6 +23,7 @@ mod compact_value;
 mod crash_loop;
 mod data_starvation;
 mod detection_rules;
+mod ended_jobs;
 mod evidence_catalogue;
 mod evidence_coverage;
 mod evidence_sum;
@@ -325,6 +326,7 @@ impl Judge {
         one_page::cap_late_starvation(&self.state, cluster, &mut outcome);
         probe_evidence::add_probe_evidence(&self.state, &self.cross_node, cluster, &mut outcome);
         outcome.undecidable.extend(self.undecidable_findings(cluster));
+        ended_jobs::close_of_ended_jobs(&self.state, cluster, &mut outcome);
         outcome.coverage = evidence_coverage::check_coverage(&self.state, cluster);
         outcome
     }

@@ -21,6 +21,9 @@ const MOST_LISTED: usize = 5;
 /// A slowdown of which both the job's members and its work are estimates must last so long in seconds to be a warning.
 const ESTIMATED_SECONDS: f64 = 150.0;
 
+/// After so many seconds a slowdown is told in any case, however long the one before lasted.
+const MOST_HOLD_SECONDS: f64 = 600.0;
+
 /// A job on one node that was busy for so much of the time, and always as much, trains: it never has less to do.
 const BUSY_RATIO: f64 = 0.8;
 
@@ -133,6 +136,9 @@ fn unexplained_finding(
     let urgency = if waits_for_longer { 1.0 } else { (limits.unexplained_ratio / slowed).min(1.0) };
     let hold = limits.unexplained_seconds * urgency;
     let hold = hold.max(group.interval.two_sample_seconds_of_all(limits));
+    // What went by itself before, such as an evaluation, is told again only if it lasts longer.
+    let before = judge.tracker.lasted_before(&id).unwrap_or_default();
+    let hold = hold.max(before.min(MOST_HOLD_SECONDS));
     let lost = slowed * group.gpus.len() as f64;
     let gpus = group.gpus.len();
     let closes = if open.is_some() { "; limit for staying open" } else { "" };

@@ -13,6 +13,9 @@ use super::{super::Thresholds, EvidenceCoverage, close_wait::CloseWait};
 /// The maximum of changes that are kept: the opening and the newest of the others.
 const MAX_CHANGES: usize = 24;
 
+/// How the reason begins for which a finding closes although its evidence is there.
+const EXPLAINED_BY: &str = "explained by ";
+
 /// The maximum of openings that are counted for flapping; more add nothing.
 const MAX_OPENINGS: usize = 16;
 
@@ -139,6 +142,16 @@ impl TrackedFinding {
 
     pub(super) fn is_open(&self) -> bool {
         self.life().closed.is_none()
+    }
+
+    /// Returns the seconds for which it was open last, if it closed because its evidence had gone.
+    pub(super) fn lasted_before(&self) -> Option<f64> {
+        let closed = self.life().closed?;
+        let last = self.life().changes.last()?;
+        let has_gone =
+            last.what == FindingEvent::Closed && !last.to.as_str().starts_with(EXPLAINED_BY);
+        let opened = self.record.openings.last().filter(|_| has_gone)?;
+        Some(closed.duration_since(*opened).as_secs_f64())
     }
 
     /// Whether it was open before a restart, and its evidence was not read for long enough since.

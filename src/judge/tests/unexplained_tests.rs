@@ -7,6 +7,7 @@ use gaunt_schema::{
 
 use super::telemetry_tests::{TargetFixture, node_report, push_active_port, push_reading};
 
+mod episode_tests;
 mod real_gpu_tests;
 
 const ID: &str = "unexplained_slowdown/8812";
