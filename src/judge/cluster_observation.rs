@@ -9,7 +9,6 @@ use gaunt_schema::{
 use super::{
     JudgeState, baseline_restore, clock_decline,
     clock_drift::ClockDrift,
-    collective_hang,
     compact_value::NodeTag,
     evidence_sum::LevelEvidence,
     frozen_baselines::FrozenBaselines,
@@ -22,6 +21,7 @@ use super::{
     rack_down,
     sample_interval::SampleInterval,
     standing_fault::harm_of,
+    still_gpu,
     unnamed_switches::unnamed_leaf_ports,
 };
 
@@ -252,7 +252,7 @@ impl JudgeState {
     /// Whether a GPU does none of its usual work, as far as known.
     fn is_still(&self, cluster: &Cluster, row: u32) -> bool {
         let gpu = self.gpus.get(row as usize);
-        gpu.is_some_and(|gpu| collective_hang::is_still(self, cluster, gpu, true) == Some(true))
+        gpu.is_some_and(|gpu| still_gpu::is_still(self, cluster, gpu, true) == Some(true))
     }
 
     /// Marks a job as hung once all its GPUs wait while the network is silent for long enough.

@@ -13,9 +13,9 @@ use gaunt_schema::{
 };
 
 use super::{
-    EvidenceRow, JudgeState, collective_hang::is_still, finding_lifecycle::DetectorOutcome,
-    job_group::JobGroup, pending_finding::PendingFinding, standing_fault::is_harmless_to,
-    starved_node::checkpoint_seconds,
+    EvidenceRow, JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
+    pending_finding::PendingFinding, standing_fault::is_harmless_to,
+    starved_node::checkpoint_seconds, still_gpu::is_still,
 };
 
 /// The longest time in seconds between two samples that show what happened at one time.

@@ -131,6 +131,7 @@ mod standout_gpus;
 mod starved_job;
 mod starved_node;
 mod starved_rounds;
+mod still_gpu;
 mod stop_history;
 mod storage_response;
 mod stuck_queues;
