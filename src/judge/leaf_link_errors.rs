@@ -51,7 +51,7 @@ pub(super) fn add_ports_or_leaves(
             outcome.suspicions.extend(ports.into_iter().map(|port| port.pending));
             continue;
         }
-        let entity = Entity { leaf: Some((*leaf).clone()), ..Entity::new(EntityKind::Leaf) };
+        let entity = leaf_entity(leaf);
         let id = Finding::build_id(FindingKind::LinkErrors, &entity);
         let is_told = judge.tracker.open_one(&id).is_some();
         for port in &ports {
