@@ -21,7 +21,7 @@ use gaunt::{
         explain_command, flight_recorder_command, installation_command, judge_command,
         metrics_command, replay_command, report_command, serve_command, snapshot_command,
     },
-    settings::Settings,
+    settings::{Settings, SettingsError},
 };
 use gaunt_engine::record;
 use gaunt_schema::sanitized_text::sanitize_lines;
@@ -460,7 +460,7 @@ fn run_check(options: cli::CheckArguments) -> anyhow::Result<ExitCode> {
         rules: options.rules,
     };
     check_command::run(&files, |path| {
-        let settings = Settings::load_file(Some(path)).map_err(|error| error.to_string())?;
+        let settings = Settings::load_file(Some(path)).map_err(SettingsError::into_messages)?;
         let (plan, roles) = (settings.scrape_plan(), settings.role_options(None, None));
         let servers = settings.server_accesses();
         let (site, web_config) = (settings.site, settings.web_config);

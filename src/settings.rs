@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::SanitizedText;
+use gaunt_schema::{SanitizedText, plain_error};
 
 use crate::{
     alert,
@@ -48,23 +48,38 @@ pub const LISTEN: &str = "127.0.0.1:9771";
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The file cannot be read.
-    #[error("cannot read settings file {}: {error}; check the path given with --config", path.display())]
+    #[error("cannot read settings file {}: {}; {}", path.display(), plain_error::io(error), read_advice(error))]
     Read {
         /// Its path.
         path: PathBuf,
         /// The system's error.
         error: io::Error,
     },
-    /// A key or value is unknown or invalid.
-    #[error("{}:{line}: {what}", path.display())]
+    /// Keys or values are unknown or invalid.
+    #[error("{}", errors.join("\n"))]
     Content {
-        /// Its path.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// The error, the valid values, and the next step.
-        what: String,
+        /// Each error: file, line, the valid values, and the next step.
+        errors: Vec<String>,
     },
+}
+
+impl SettingsError {
+    /// Each error of the file.
+    pub fn into_messages(self) -> Vec<String> {
+        match self {
+            Self::Read { .. } => vec![self.to_string()],
+            Self::Content { errors } => errors,
+        }
+    }
+}
+
+/// What to do about a file that cannot be read.
+fn read_advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::InvalidData => "save it as UTF-8",
+        io::ErrorKind::PermissionDenied => "let the user that runs gaunt read it",
+        _ => "check the path given with --config",
+    }
 }
 
 /// All settings, with defaults where a key is not set.
@@ -151,10 +166,13 @@ impl Settings {
 
     /// Parses the text of the file at `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Self, SettingsError> {
-        let file = SettingsFile::parse(text).map_err(|fault| SettingsError::Content {
-            path: path.to_path_buf(),
-            line: fault.line_number(text),
-            what: fault.what,
+        let file = SettingsFile::parse(text).map_err(|faults| SettingsError::Content {
+            errors: faults
+                .iter()
+                .map(|fault| {
+                    format!("{}:{}: {}", path.display(), fault.line_number(text), fault.what)
+                })
+                .collect(),
         })?;
         Ok(Self::of(file, path))
     }

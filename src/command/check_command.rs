@@ -49,7 +49,7 @@ pub struct NamedFiles {
 }
 
 /// Reads the settings of gaunt.
-pub type SettingsReader = fn(&Path) -> Result<NamedFiles, String>;
+pub type SettingsReader = fn(&Path) -> Result<NamedFiles, Vec<String>>;
 
 /// The result so far.
 #[derive(Debug, Default)]
@@ -89,8 +89,10 @@ pub fn run(files: &CheckPaths, read_settings: SettingsReader) -> anyhow::Result<
 fn check_files(files: &CheckPaths, read_settings: SettingsReader) -> CheckResult {
     let mut result = CheckResult::default();
     for path in &files.settings {
-        if let Some(named) = result.add(read_settings(path)) {
-            check_named_files(&named, &mut result);
+        result.files += 1;
+        match read_settings(path) {
+            Ok(named) => check_named_files(&named, &mut result),
+            Err(errors) => result.errors.extend(errors),
         }
     }
     for path in &files.node_settings {
@@ -150,10 +152,10 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::settings::Settings;
+    use crate::settings::{Settings, SettingsError};
 
-    fn read_settings(path: &Path) -> Result<NamedFiles, String> {
-        let settings = Settings::load_file(Some(path)).map_err(|error| error.to_string())?;
+    fn read_settings(path: &Path) -> Result<NamedFiles, Vec<String>> {
+        let settings = Settings::load_file(Some(path)).map_err(SettingsError::into_messages)?;
         let (plan, roles) = (settings.scrape_plan(), settings.role_options(None, None));
         let servers = settings.server_accesses();
         let (site, web_config) = (settings.site, settings.web_config);
@@ -220,6 +222,31 @@ mod tests {
             "topology.toml:",
             "rules.yml:5: gaunt_findin is no metric",
         ]) {
+            assert!(error.starts_with(start), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_error_of_the_settings_is_named_with_its_line() {
+        let result = check(&[(
+            "gaunt.toml",
+            "[serve]\nlistn = \"a\"\ntokenfile = \"x\"\n[judge]\nbusiest_cpu_ratio = 7.0\n\
+             hungry_ratio = \"x\"\n[gather]\nperiod = \"5 parsecs\"\ntimeout = \"2s\"\n\
+             targets = [\"a\", \"gpu[001-\"]\n[[gather.groups]]\nbearer_file = 1\n\
+             [store]\nevery = \"5m\"\n",
+        )]);
+        let starts = [
+            "gaunt.toml:2: unknown key `listn`",
+            "gaunt.toml:3: unknown key `tokenfile`",
+            "gaunt.toml:5: busiest_cpu_ratio is 7.0; it must be a number between 0 and 1",
+            "gaunt.toml:6: hungry_ratio: ",
+            "gaunt.toml:8: period: \"5 parsecs\" is not a duration",
+            "gaunt.toml:10: targets: host list \"gpu[001-\", character 4: unclosed bracket",
+            "gaunt.toml:12: bearer_file: ",
+            "gaunt.toml:13: store.every is 300s",
+        ];
+        assert_eq!(result.errors.len(), starts.len(), "{:?}", result.errors);
+        for (error, start) in result.errors.iter().zip(starts) {
             assert!(error.starts_with(start), "{error}");
         }
     }

@@ -440,21 +440,22 @@ pub struct ImpossibleThreshold {
 }
 
 impl Thresholds {
-    /// Rejects values that can never be judged: negative ones, ratios above 1, and non-numbers.
-    pub fn validate_limits(&self) -> Result<(), ImpossibleThreshold> {
-        for name in LIMITS.iter().map(|limit| limit.name) {
+    /// Values that can never be judged: negative ones, ratios above 1, and non-numbers.
+    pub fn impossible_limits(&self) -> impl Iterator<Item = ImpossibleThreshold> {
+        LIMITS.iter().filter_map(|limit| {
+            let name = limit.name;
             let (top, allowed) = if name.ends_with("_ratio") {
                 (1.0, "a number between 0 and 1")
             } else {
                 (f64::MAX, "a number of at least 0")
             };
             let value = self.limit_value(name).unwrap_or(f64::NAN);
-            if !(0.0..=top).contains(&value) {
+            let is_possible = (0.0..=top).contains(&value);
+            (!is_possible).then(|| {
                 let value =
                     if value.is_finite() { format!("{value:?}") } else { "not finite".into() };
-                return Err(ImpossibleThreshold { name: name.to_owned(), value, allowed });
-            }
-        }
-        Ok(())
+                ImpossibleThreshold { name: name.to_owned(), value, allowed }
+            })
+        })
     }
 }

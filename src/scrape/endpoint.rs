@@ -6,7 +6,7 @@ use gaunt_schema::{SanitizedText, ScrapeTarget, TargetId};
 
 mod endpoint_list;
 
-pub use endpoint_list::{EndpointList, TargetListError};
+pub use endpoint_list::{EndpointList, TargetListError, check_host_list};
 
 /// The port of gaunt's own exporter, the default of an address without a port.
 pub const DEFAULT_PORT: u16 = 9770;

@@ -40,7 +40,7 @@ pub use discovery_source::{
 };
 pub use endpoint::{
     DEFAULT_PATH, DEFAULT_PORT, Endpoint, EndpointDefaults, EndpointList, EndpointNamedBy,
-    TargetListError, UrlScheme, check_path,
+    TargetListError, UrlScheme, check_host_list, check_path,
 };
 pub use host_list::{HostListError, MAX_NAMES, expand_host_list};
 pub use http_client::HttpClient;

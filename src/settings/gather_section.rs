@@ -16,14 +16,14 @@ use super::{
 use gaunt_scrape::{
     AddressPolicy, AddressRange, DEFAULT_PATH, DEFAULT_PORT, DiscoverySource, DnsDiscovery,
     DnsRecordType, Endpoint, EndpointDefaults, HttpDiscovery, REFRESH, REMOVAL, ScrapeQuotas,
-    TargetGroup, UrlScheme, check_path, parse_url,
+    TargetGroup, UrlScheme, check_host_list, check_path, parse_url,
 };
 
 /// What is scraped, and how.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct GatherSection {
-    targets: Vec<String>,
+    targets: Vec<HostList>,
     targets_files: Vec<PathBuf>,
     file_sd: Vec<PathBuf>,
     pub(super) period: SpanSetting,
@@ -118,13 +118,13 @@ impl GatherSection {
 }
 
 fn list_sources(
-    lists: Vec<String>,
+    lists: Vec<HostList>,
     origin: &SanitizedText,
     files: &[PathBuf],
     file_sd: &[PathBuf],
     folder: &Path,
 ) -> Vec<DiscoverySource> {
-    let lists = lists.into_iter().map(|list| DiscoverySource::List(list, origin.clone()));
+    let lists = lists.into_iter().map(|list| DiscoverySource::List(list.0, origin.clone()));
     let files = files.iter().map(|file| DiscoverySource::TargetsFile(folder.join(file)));
     let file_sd = file_sd.iter().map(|file| DiscoverySource::Files(folder.join(file)));
     lists.chain(files).chain(file_sd).collect()
@@ -139,7 +139,7 @@ fn address_ranges(allow: Vec<Network>) -> Vec<AddressRange> {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct GroupSection {
     name: String,
-    targets: Vec<String>,
+    targets: Vec<HostList>,
     targets_files: Vec<PathBuf>,
     file_sd: Vec<PathBuf>,
     http_sd: Vec<HttpSdSection>,
@@ -350,6 +350,9 @@ from_text!(Network, AddressRange, |text| text
     .parse()
     .map_err(|error: gaunt_scrape::AddressRangeError| error.to_string()));
 from_text!(Url, Endpoint, |text| parse_url(&text).map_err(|error| error.to_string()));
+from_text!(HostList, String, |text| check_host_list(&text)
+    .map(|()| text)
+    .map_err(|error| error.to_string()));
 from_text!(PagePath, String, |text| check_path(&text).map(|()| text));
 
 impl Default for PagePath {

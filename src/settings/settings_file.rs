@@ -1,10 +1,13 @@
 //! Settings file: its sections and keys, and the valid values of each.
 
-use std::ops::Range;
+use std::{ops::Range, time::Duration};
 
 use gaunt_schema::plain_error;
 use serde::Deserialize;
-use toml::Spanned;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
 
 use super::{
     alerting::{AlertmanagerSection, ClusterSection, ReportSection},
@@ -21,6 +24,9 @@ use gaunt_judge::Thresholds;
 
 /// The largest page limit, in bytes: at most sixteen pages above half a mebibyte are read at once.
 const LARGEST_BODY: u64 = 256 << 20;
+
+/// How many faults of a file are reported at most: more than one corrects at once.
+const MAX_FAULTS: usize = 100;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -201,6 +207,11 @@ pub(super) struct SettingsFault {
 }
 
 impl SettingsFault {
+    fn of(text: &str, error: &toml::de::Error) -> Self {
+        let span = error.span().unwrap_or(0..0);
+        Self { what: explain_error(text, &span, error.message()), span }
+    }
+
     /// Line of the error, from 1.
     pub(super) fn line_number(&self, text: &str) -> usize {
         let before = text.get(..self.span.start).unwrap_or(text);
@@ -209,66 +220,126 @@ impl SettingsFault {
 }
 
 impl SettingsFile {
-    pub(super) fn parse(text: &str) -> Result<Self, SettingsFault> {
-        let file: Self = toml::from_str(text).map_err(|error| {
-            let span = error.span().unwrap_or(0..0);
-            SettingsFault { what: explain_error(text, &span, error.message()), span }
-        })?;
-        file.check_sections()?;
-        file.check_thresholds(text)?;
-        Ok(file)
+    /// Parses the text of a file; else returns every fault, in the order of the lines.
+    pub(super) fn parse(text: &str) -> Result<Self, Vec<SettingsFault>> {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        if !errors.is_empty() {
+            return Err(errors.iter().map(|error| SettingsFault::of(text, error)).collect());
+        }
+        let (file, mut faults) = Self::read_table(text, table);
+        if let Some(file) = &file {
+            // A check across keys says nothing of a section in which a key is left out as faulty.
+            let faulty: Vec<usize> =
+                faults.iter().map(|fault| section_start(text, fault.span.start)).collect();
+            let mut found = Vec::new();
+            file.check_sections(&mut found);
+            found.retain(|fault| !faulty.contains(&section_start(text, fault.span.start)));
+            faults.extend(found);
+            file.check_thresholds(text, &mut faults);
+        }
+        faults.sort_by_key(|fault| fault.span.start);
+        file.filter(|_| faults.is_empty()).ok_or(faults)
+    }
+
+    /// Reads the sections without the keys that have faults, and returns these faults.
+    fn read_table(
+        text: &str,
+        mut table: Spanned<DeTable<'_>>,
+    ) -> (Option<Self>, Vec<SettingsFault>) {
+        let (mut faults, mut removed) = (Vec::new(), Vec::new());
+        while faults.len() < MAX_FAULTS {
+            let error = match Self::deserialize(toml::Deserializer::from(table.clone())) {
+                Ok(file) => return (Some(file), faults),
+                Err(error) => error,
+            };
+            let fault = SettingsFault::of(text, &error);
+            let Some(key) = remove_key(table.get_mut(), &fault.span) else {
+                faults.push(fault);
+                break;
+            };
+            let is_missing = |key| error.message().starts_with(&format!("missing field `{key}`"));
+            if !removed.iter().any(is_missing) {
+                faults.push(fault);
+            }
+            removed.push(key);
+        }
+        (None, faults)
     }
 
     /// Checks the thresholds; reports an error at the line of its key.
-    fn check_thresholds(&self, text: &str) -> Result<(), SettingsFault> {
-        self.judge.validate_limits().map_err(|error| {
-            let offset = text.find(&error.name).unwrap_or(0);
-            SettingsFault {
-                what: format!("{error}; correct it or remove the line"),
-                span: offset..offset,
-            }
-        })
+    fn check_thresholds(&self, text: &str, faults: &mut Vec<SettingsFault>) {
+        faults.extend(self.judge.impossible_limits().map(|error| {
+            let line = text.find(&format!("\n{}", error.name)).map(|newline| newline + 1);
+            let offset = line.or_else(|| text.find(&error.name)).unwrap_or(0);
+            let what = format!("{error}; correct it or remove the line");
+            SettingsFault { what, span: offset..offset }
+        }));
     }
 
     /// Checks across keys.
-    fn check_sections(&self) -> Result<(), SettingsFault> {
-        let period = self.gather.period.to_duration();
-        if self.gather.max_body.get_ref().to_bytes() as u64 > LARGEST_BODY {
-            let what = "max_body: the maximum is 256MiB; lower it".to_owned();
-            return Err(SettingsFault { what, span: self.gather.max_body.span() });
-        }
-        if let Some(timeout) = &self.gather.timeout
-            && timeout.get_ref().to_duration() > period
-        {
-            let what = format!(
-                "timeout: {:?} is longer than the period of {period:?}; lower it, or leave it out",
-                timeout.get_ref().to_duration()
-            );
-            return Err(SettingsFault { what, span: timeout.span() });
+    fn check_sections(&self, faults: &mut Vec<SettingsFault>) {
+        let mut add = |result: Result<(), String>, span: Range<usize>| {
+            faults.extend(result.err().map(|what| SettingsFault { what, span }));
+        };
+        let (max_body, period) = (&self.gather.max_body, self.gather.period.to_duration());
+        add(check_body_limit(max_body.get_ref().to_bytes() as u64), max_body.span());
+        if let Some(timeout) = &self.gather.timeout {
+            add(check_timeout(timeout.get_ref().to_duration(), period), timeout.span());
         }
         for group in &self.gather.groups {
-            group
-                .get_ref()
-                .check_group()
-                .map_err(|what| SettingsFault { what, span: group.span() })?;
+            add(group.get_ref().check_group(), group.span());
         }
-        let alertmanager = &self.alertmanager;
-        alertmanager
-            .get_ref()
-            .check_section()
-            .map_err(|what| SettingsFault { what, span: alertmanager.span() })?;
-        let (peers, span) = (self.serve.peers.get_ref(), self.serve.peers.span());
-        peers.check_section().map_err(|what| SettingsFault { what, span })?;
-        let (tokens, span) = (self.serve.tokens.get_ref(), self.serve.tokens.span());
-        check_tokens(tokens).map_err(|what| SettingsFault { what, span })?;
+        add(self.alertmanager.get_ref().check_section(), self.alertmanager.span());
+        add(self.serve.peers.get_ref().check_section(), self.serve.peers.span());
+        add(check_tokens(self.serve.tokens.get_ref()), self.serve.tokens.span());
         if let Some(proxy) = &self.serve.trusted_proxy {
-            let fault = |what| SettingsFault { what, span: proxy.span() };
-            proxy.get_ref().check_section().map_err(fault)?;
+            add(proxy.get_ref().check_section(), proxy.span());
         }
-        let (store, span) = (self.store.get_ref(), self.store.span());
-        store.check_section().map_err(|what| SettingsFault { what, span })?;
-        let (prometheus, span) = (self.prometheus.get_ref(), self.prometheus.span());
-        prometheus.check_section().map_err(|what| SettingsFault { what, span })
+        add(self.store.get_ref().check_section(), self.store.span());
+        add(self.prometheus.get_ref().check_section(), self.prometheus.span());
+    }
+}
+
+fn check_body_limit(bytes: u64) -> Result<(), String> {
+    if bytes > LARGEST_BODY {
+        return Err("max_body: the maximum is 256MiB; lower it".to_owned());
+    }
+    Ok(())
+}
+
+fn check_timeout(timeout: Duration, period: Duration) -> Result<(), String> {
+    if timeout > period {
+        return Err(format!(
+            "timeout: {timeout:?} is longer than the period of {period:?}; lower it, or leave it out"
+        ));
+    }
+    Ok(())
+}
+
+/// Where the section of this offset begins.
+fn section_start(text: &str, offset: usize) -> usize {
+    text.get(..=offset).unwrap_or(text).rfind("\n[").unwrap_or(0)
+}
+
+/// Removes the innermost key that contains the span, and returns its name.
+fn remove_key(table: &mut DeTable<'_>, span: &Range<usize>) -> Option<String> {
+    if let Some(key) = table.iter_mut().find_map(|(_, value)| remove_below(value.get_mut(), span)) {
+        return Some(key);
+    }
+    let contains = |outer: Range<usize>| outer.start <= span.start && span.end <= outer.end;
+    let found = table.iter().find(|(key, value)| contains(key.span()) || contains(value.span()));
+    let key = found?.0.clone();
+    table.remove(&key)?;
+    Some(key.into_inner().into_owned())
+}
+
+fn remove_below(value: &mut DeValue<'_>, span: &Range<usize>) -> Option<String> {
+    match value {
+        DeValue::Table(table) => remove_key(table, span),
+        DeValue::Array(values) => {
+            values.iter_mut().find_map(|value| remove_below(value.get_mut(), span))
+        }
+        _ => None,
     }
 }
 

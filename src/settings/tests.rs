@@ -202,6 +202,15 @@ fn missing_file_is_reported_with_its_path() {
 }
 
 #[test]
+fn file_that_is_not_utf8_is_reported_with_its_cause() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gaunt.toml");
+    fs::write(&path, b"[cluster]\nname = \"\xff\"\n").unwrap();
+    let error = Settings::load_file(Some(&path)).unwrap_err().to_string();
+    assert!(error.ends_with("gaunt.toml: not UTF-8 text; save it as UTF-8"), "{error}");
+}
+
+#[test]
 fn settings_of_stores_and_peers_that_do_not_fit_are_refused() {
     let table = [
         (

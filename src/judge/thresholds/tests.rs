@@ -44,8 +44,8 @@ fn sample_settings_equal_the_table() {
 
 #[test]
 fn impossible_limits_are_rejected_by_name() {
-    assert_eq!(Thresholds::default().validate_limits(), Ok(()));
-    let refused = |limits: Thresholds| limits.validate_limits().unwrap_err().to_string();
+    assert_eq!(Thresholds::default().impossible_limits().next(), None);
+    let refused = |limits: Thresholds| limits.impossible_limits().next().unwrap().to_string();
     let above = Thresholds { tensor_busy_ratio: 25.0, ..Thresholds::default() };
     assert_eq!(refused(above), "tensor_busy_ratio is 25.0; it must be a number between 0 and 1");
     let below = Thresholds { enter_seconds: -5.0, ..Thresholds::default() };

@@ -183,6 +183,15 @@ impl EndpointList {
     }
 }
 
+/// Checks the items of a host list.
+pub fn check_host_list(list: &str) -> Result<(), HostListError> {
+    let endpoints = EndpointList::default();
+    for item in host_list::split_items(list)? {
+        endpoints.parse_item(list, item, &SanitizedText::default())?;
+    }
+    Ok(())
+}
+
 /// Reads a file of bounded size.
 fn read_list_file(path: &Path) -> io::Result<String> {
     use io::Read as _;
