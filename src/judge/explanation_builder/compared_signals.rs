@@ -93,8 +93,16 @@ impl ExplanationScope<'_> {
             signals
                 .extend(GPU.iter().filter(|_| !self.gpus.is_empty()).map(|of| self.gpu_signal(of)));
         }
-        signals
-            .extend(HOST.iter().filter(|_| !self.nodes.is_empty()).map(|of| self.host_signal(of)));
+        let of_host = HOST.iter().filter(|_| !self.nodes.is_empty());
+        signals.extend(of_host.map(|of| {
+            let signal = self.host_signal(of);
+            if finding.entity.port.is_none() {
+                return signal;
+            }
+            // Its peers are ports, and this is a value of their node.
+            let what = format!("node: {}", signal.what);
+            SignalDetail { what, peers: None, quartiles: None, ..signal }
+        }));
         signals
             .extend(PORT.iter().filter(|_| !self.ports.is_empty()).map(|of| self.port_signal(of)));
         signals
