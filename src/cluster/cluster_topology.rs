@@ -76,8 +76,7 @@ pub struct GpuTopology {
 pub struct NodeTopology {
     /// Its rack.
     pub rack: Option<AttributedFact>,
-    /// The single leaf that a source reports for the whole node. A leaf from a scheduler does not apply to the node's
-    /// ports.
+    /// The single leaf that a source reports for the whole node: that of its ports of which no source states their own.
     pub leaf: Option<AttributedFact>,
     /// The NVLink domain, where that is larger than the node.
     pub domain: Option<AttributedFact>,

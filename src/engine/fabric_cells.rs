@@ -80,8 +80,7 @@ impl View<'_> {
         for (row, finding) in selected.rows.iter().zip(blamed) {
             let (cluster_row, id) = ports.0.cluster_row(*row);
             let port_topology = topology.port_topology(cluster_row);
-            let leaf =
-                port_topology.and_then(|port| Some(&port.leaf.as_ref()?.value)).unwrap_or(&unknown);
+            let leaf = topology.leaf_of_port(id, cluster_row).map_or(&unknown, |leaf| &leaf.value);
             let rail =
                 port_topology.and_then(|port| Some(&port.rail.as_ref()?.value)).unwrap_or(&unknown);
             let mut key = (leaf.as_str(), rail.as_str());

@@ -84,7 +84,8 @@ impl<'a> SubjectRows<'a> for PortRows<'a> {
                 (1.0..=4.0).contains(&state).then(|| state as usize - 1)
             }),
             PortField::Leaf => FieldColumn::texts(rows, |row| {
-                Some(&topology.port_topology(cluster_row(row))?.leaf.as_ref()?.value)
+                let (port, node) = self.cluster_row(row);
+                Some(&topology.leaf_of_port(node, port)?.value)
             }),
             PortField::SwitchPort => FieldColumn::texts(rows, |row| {
                 topology.port_topology(cluster_row(row))?.switch_port.as_ref()

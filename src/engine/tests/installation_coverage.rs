@@ -3,7 +3,10 @@
 use gaunt_api::{
     AlertList, AlertServer, CoverageCheck, CoverageKind, CoverageState, PeerLine, StoreLine,
 };
-use gaunt_schema::{CertificateLine, Device, SiteFileStatus, TargetSource, catalogue::host};
+use gaunt_schema::{
+    CertificateLine, Device, NodeLocation, SiteFileStatus, SourceTopology, TargetSource,
+    TopologyOrigin, catalogue::host,
+};
 use tokio::sync::watch;
 
 use super::*;
@@ -137,4 +140,30 @@ fn whole_installation_has_nothing_to_do() {
         assert!(!checks.iter().any(|check| check.kind == kind), "{kind:?} does not apply");
     }
     assert_eq!(of_kind(&checks, CoverageKind::Clocks).0, CoverageState::Ok);
+}
+
+/// The leaf that a scheduler states for a node is that of its ports everywhere: in the check, the ports and the fabric.
+#[test]
+fn leaf_of_a_node_is_that_of_its_ports_on_every_screen() {
+    let mut run = EngineTestRun::new("healthy", 4, 1);
+    let mut topology = SourceTopology::new("topology.conf".into(), TopologyOrigin::Scheduler);
+    let location = |node| NodeLocation {
+        node: run.fleet.node_name(node).into(),
+        leaf: Some("s0".into()),
+        ..NodeLocation::default()
+    };
+    topology.nodes = (0..4).map(location).collect();
+    run.engine.ingest_delivery(Delivery::Topology(topology));
+    for _ in 0..12 {
+        run.step_period();
+    }
+    let ports = gaunt_api::Filter::parse(Subject::Ports, "leaf=s0").unwrap();
+    let Answer::Table(table) = run.engine.answer_question(&Question::Table(ports.clone())) else {
+        panic!()
+    };
+    assert_eq!((table.matched, table.total), (32, 32));
+    let Answer::Fabric(fabric) = run.engine.answer_question(&Question::Fabric(ports)) else {
+        panic!()
+    };
+    assert_eq!(fabric.leaves, ["s0"]);
 }

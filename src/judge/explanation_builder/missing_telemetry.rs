@@ -36,7 +36,7 @@ enum MissingScope {
 type MissingTelemetryRule = (MissingScope, fn(&ExplanationScope<'_>) -> bool, &'static str);
 
 /// All telemetry that may be missing.
-const LACKS: [MissingTelemetryRule; 16] = [
+const LACKS: [MissingTelemetryRule; 18] = [
     (
         MissingScope::All,
         has_slow_period,
@@ -102,10 +102,18 @@ const LACKS: [MissingTelemetryRule; 16] = [
     ),
     (
         MissingScope::Network,
-        |scope| {
-            !scope.ports.is_empty() && !scope.ports.iter().all(|row| scope.has_leaf_and_rail(*row))
-        },
+        |scope| !scope.all_have_leaf() && !scope.all_have_rail(),
         "no topology: rails are inferred from port names, leaf switches unknown",
+    ),
+    (
+        MissingScope::Network,
+        |scope| scope.all_have_leaf() && !scope.all_have_rail(),
+        "no source states the rails: they are inferred from port names",
+    ),
+    (
+        MissingScope::Network,
+        |scope| !scope.all_have_leaf() && scope.all_have_rail(),
+        "no source states the leaf switches: they are unknown",
     ),
     (
         MissingScope::Network,
@@ -229,10 +237,21 @@ impl ExplanationScope<'_> {
         hosts.any(|host| host.compare_io_pressure(self.cluster).is_some())
     }
 
-    /// Whether the leaf and rail of the port are known.
-    fn has_leaf_and_rail(&self, row: u32) -> bool {
-        let wiring = self.cluster.topology().port_topology(row);
-        wiring.is_some_and(|wiring| wiring.leaf.is_some() && wiring.rail.is_some())
+    /// Whether a source states the leaf switch of each port, or of its node.
+    fn all_have_leaf(&self) -> bool {
+        let topology = self.cluster.topology();
+        let node = |row: u32| Some(self.cluster.device_at(DeviceClass::Port, row)?.node);
+        self.ports
+            .iter()
+            .all(|row| node(*row).is_some_and(|node| topology.leaf_of_port(node, *row).is_some()))
+    }
+
+    /// Whether a source states the rail of each port.
+    fn all_have_rail(&self) -> bool {
+        let topology = self.cluster.topology();
+        self.ports
+            .iter()
+            .all(|row| topology.port_topology(*row).is_some_and(|port| port.rail.is_some()))
     }
 
     fn has_pause_counters(&self) -> bool {

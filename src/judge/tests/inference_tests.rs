@@ -2,7 +2,8 @@
 //! missing telemetry.
 
 use gaunt_schema::{
-    Device, Dialect, Entity, EntityKind, Finding, Report, Severity,
+    Delivery, Device, Dialect, Entity, EntityKind, Finding, NodeLocation, Report, Severity,
+    SourceTopology, TopologyOrigin,
     catalogue::{gpu, host, port},
 };
 
@@ -85,6 +86,31 @@ fn ports_that_are_congested_together_are_an_inferred_leaf() {
     );
     let missing = missing_telemetry(&fixture, "leaf_congested/0");
     assert!(missing.iter().any(|lack| lack.starts_with("no topology")), "{missing:?}");
+}
+
+#[test]
+fn leaf_that_a_scheduler_states_for_a_node_is_no_unknown_one() {
+    let page = |second: i64, node_index: usize| {
+        let marked = if node_index % 3 == 1 { 0.05 } else { 0.0 };
+        network_report(node_index, second, [marked, 0.0], None)
+    };
+    let mut fixture = TargetFixture::new(&NODES);
+    let mut topology = SourceTopology::new("topology.conf".into(), TopologyOrigin::Scheduler);
+    let location = |(name, _): &(&str, Dialect)| NodeLocation {
+        node: name.split(':').next().unwrap().into(),
+        leaf: Some("s0".into()),
+        ..NodeLocation::default()
+    };
+    topology.nodes = NODES.iter().map(location).collect();
+    fixture.cluster.ingest_delivery(Delivery::Topology(topology));
+    fixture.run(95, page);
+    let told = fixture.judge.open_findings();
+    let missing = missing_telemetry(&fixture, &told[0].id);
+    assert!(
+        missing.iter().any(|lack| lack.starts_with("no source states the rails")),
+        "{missing:?}"
+    );
+    assert!(missing.iter().all(|lack| !lack.contains("leaf")), "{missing:?}");
 }
 
 #[test]
@@ -319,4 +345,26 @@ fn finding_lists_missing_telemetry() {
         assert!(missing.iter().any(|said| said.starts_with(lack)), "{lack} is not in {missing:?}");
     }
     assert!(!missing.iter().any(|said| said.starts_with("no PSI")), "{missing:?}");
+}
+
+#[test]
+fn peers_of_a_port_are_ports_only() {
+    let page = |second: i64, node_index: usize| {
+        let mut page = network_report(node_index, second, [0.0; 2], None);
+        push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, 0.0);
+        let state = if node_index == 0 && second > 60 { 1.0 } else { 4.0 };
+        push_reading(&mut page, Device::new_port(DEVICES[0], "1"), port::STATE, state);
+        page
+    };
+    let mut fixture = TargetFixture::new(&NODES);
+    fixture.run(90, page);
+    let records = fixture.judge.open_records();
+    let record = records.iter().find(|record| record.finding.id.starts_with("port_down")).unwrap();
+    let chain = record.chain.as_ref().unwrap();
+    assert_eq!(chain.peers, "1 other port of its node");
+    for signal in chain.signals.iter().filter(|signal| signal.what.contains("node: ")) {
+        assert_eq!((signal.peers, signal.quartiles), (None, None), "{signal:?}");
+    }
+    let of = |what: &str| chain.signals.iter().any(|signal| signal.what == what);
+    assert!(of("node: port traffic / line rate") && of("port utilization (busier direction)"));
 }
