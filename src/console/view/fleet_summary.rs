@@ -1,6 +1,8 @@
 //! Summary at the top of the overview: GPU time by state, and losses.
 
-use gaunt_schema::GpuState;
+use std::collections::BTreeSet;
+
+use gaunt_schema::{GpuState, SanitizedText};
 use ratatui::text::{Line, Span};
 
 use super::{
@@ -12,7 +14,7 @@ use crate::{
     theme::{self, StyleRole, Theme},
     widget::bar,
 };
-use gaunt_api::Overview;
+use gaunt_api::{NodeLine, Overview};
 
 /// Renders the losses with their causes; without a GPU the reason why there is none.
 ///
@@ -55,56 +57,82 @@ const NAMED_NODES: usize = 3;
 /// Renders who loses GPUs and where to look, while no finding explains it: most faults need some samples.
 ///
 /// ```text
-///    33 GPUs are lost, most of them data_starved, and no finding explains it yet
-///    most on gpu001, gpu002, gpu003 of job 48211 · next: 3 lists the jobs by GPUs lost, 5 the nodes
+///    33 GPUs lost, most of them data_starved, and no finding explains it yet; 8 are held idle
+///    most on gpu001, gpu002 of job 48211, gpu009 of job 48218 · next: 3 lists the jobs by GPUs lost, 5 the nodes
 /// ```
 pub(crate) fn render_unexplained(
     overview: &Overview,
     width: usize,
     theme: Theme,
 ) -> Vec<Line<'static>> {
-    let lost = overview.lost.gpus;
-    if overview.findings_open > 0 || lost < LOST_MIN {
+    if overview.findings_open > 0 || overview.lost.gpus < LOST_MIN {
         return Vec::new();
     }
     let losing: Vec<_> = overview.worst.iter().filter(|node| node.lost_gpus > 0.0).collect();
-    let mut states: Vec<(usize, GpuState)> = GpuState::ALL
-        .iter()
-        .map(|state| {
-            let codes = losing.iter().flat_map(|node| node.gpu_states.chars());
-            let same = codes.filter(|code| GpuState::from_letter_code(*code) == Some(*state));
-            (same.count(), *state)
-        })
-        .collect();
-    states.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
-    let most = states.first().filter(|(count, _)| *count > 0);
-    let most = most.map_or_else(String::new, |(_, state)| format!(", most of them {state}"));
-    let amount = display_text::format_gpu_count(lost);
-    let what = format!("{amount} GPUs lost{most}, and no finding explains it yet");
-    let names: Vec<&str> = losing.iter().take(NAMED_NODES).map(|node| node.node.as_str()).collect();
-    let mut jobs: Vec<&str> = losing
-        .iter()
-        .flat_map(|node| &node.jobs)
-        .map(gaunt_schema::SanitizedText::as_str)
-        .collect();
-    jobs.dedup();
-    let mut place = String::new();
-    if !names.is_empty() {
-        place = format!("most on {}", names.join(", "));
-        if let Some(job) = jobs.first() {
-            place.extend([" of job ", job]);
-        }
-        place.push_str(" · ");
-    }
+    let mut place = name_places(&losing);
     place.push_str("next: 3 lists the jobs by GPUs lost, 5 the nodes");
     let style = theme.style_for(StyleRole::Dim);
-    let lines = [what, place].into_iter().flat_map(|text| {
+    let lines = [name_losses(overview, &losing), place].into_iter().flat_map(|text| {
         display_text::wrap_text(&text, width.saturating_sub(4))
             .into_iter()
             .map(|line| Line::styled(format!("   {line}"), style))
             .collect::<Vec<_>>()
     });
     lines.collect()
+}
+
+/// The GPUs whose loss no finding explains, and those that jobs hold idle.
+fn name_losses(overview: &Overview, losing: &[&NodeLine]) -> String {
+    let number = display_text::format_gpu_count;
+    let (idle, unexplained) = (overview.lost.idle_gpus, overview.lost.unexplained_gpus);
+    let held = |gpus: f64| {
+        let verb = if number(gpus) == "1" { "is" } else { "are" };
+        format!("{verb} held idle")
+    };
+    if unexplained < LOST_MIN {
+        let jobs: BTreeSet<&SanitizedText> = losing.iter().flat_map(|node| &node.jobs).collect();
+        let by = match (jobs.first(), jobs.len()) {
+            (None, _) => String::new(),
+            (Some(job), 1) => format!(" by job {job}"),
+            _ => " by several jobs".to_owned(),
+        };
+        let noun = if number(idle) == "1" { "GPU" } else { "GPUs" };
+        return format!("{} {noun} {}{by}", number(idle), held(idle));
+    }
+    let count = |state: GpuState| {
+        let codes = losing.iter().flat_map(|node| node.gpu_states.chars());
+        codes.filter(|code| GpuState::from_letter_code(*code) == Some(state)).count()
+    };
+    let states = GpuState::ALL.iter().filter(|state| **state != GpuState::IdleAllocated);
+    let most = states.map(|state| (count(*state), *state)).max_by_key(|(count, _)| *count);
+    let most = most.filter(|(count, _)| *count > 0);
+    let most = most.map_or_else(String::new, |(_, state)| format!(", most of them {state}"));
+    let noun = if number(unexplained) == "1" { "GPU" } else { "GPUs" };
+    let mut what =
+        format!("{} {noun} lost{most}, and no finding explains it yet", number(unexplained));
+    if idle >= LOST_MIN {
+        what.push_str(&format!("; {} {}", number(idle), held(idle)));
+    }
+    what
+}
+
+/// The nodes that lose most, each with its own jobs.
+fn name_places(losing: &[&NodeLine]) -> String {
+    let shown = &losing[..losing.len().min(NAMED_NODES)];
+    let places: Vec<String> = shown
+        .chunk_by(|one, other| one.jobs == other.jobs)
+        .map(|nodes| {
+            let names: Vec<&str> = nodes.iter().map(|node| node.node.as_str()).collect();
+            let jobs: Vec<&str> = nodes[0].jobs.iter().map(SanitizedText::as_str).collect();
+            let of = match jobs.len() {
+                0 => String::new(),
+                1 => format!(" of job {}", jobs[0]),
+                _ => format!(" of jobs {}", jobs.join(", ")),
+            };
+            format!("{}{of}", names.join(", "))
+        })
+        .collect();
+    if places.is_empty() { String::new() } else { format!("most on {} · ", places.join(", ")) }
 }
 
 /// Renders the time bar, and the GPUs by state with the legend of the heat map below it; nothing without a GPU.
@@ -237,4 +265,48 @@ fn render_loss_causes(
         spans.push(Span::styled(text, theme.style_for(StyleRole::Dim)));
     }
     Some(spans)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        sample_answers::{fleet_overview, node_line},
+        theme::{ColourDepth, GlyphSet},
+    };
+
+    /// Two nodes of other jobs, whose GPUs are in this state.
+    fn lines_of(state: GpuState, idle: f64, unexplained: f64, jobs: [&str; 2]) -> String {
+        let mut overview = fleet_overview(2, 8, |_, _| state);
+        overview.findings_open = 0;
+        overview.lost.gpus = idle + unexplained;
+        (overview.lost.idle_gpus, overview.lost.unexplained_gpus) = (idle, unexplained);
+        let states = state.letter_code().to_string().repeat(8);
+        let node = |(name, job): (&str, &str)| NodeLine {
+            jobs: vec![job.into()],
+            ..node_line(name, &states, 8.0, None, (8, 8))
+        };
+        overview.worst = ["gpu001", "gpu002"].into_iter().zip(jobs).map(node).collect();
+        let theme = Theme::new(ColourDepth::None, GlyphSet::Ascii, |_| None);
+        let lines = render_unexplained(&overview, 200, theme);
+        lines.iter().map(|line| format!("{}\n", line.to_string().trim())).collect()
+    }
+
+    #[test]
+    fn idle_gpus_are_told_as_held_and_each_node_with_its_own_job() {
+        let idle = lines_of(GpuState::IdleAllocated, 16.0, 0.0, ["48906", "48907"]);
+        assert!(idle.starts_with("16 GPUs are held idle by several jobs\n"), "{idle}");
+        assert!(idle.contains("most on gpu001 of job 48906, gpu002 of job 48907 · next"), "{idle}");
+        let one = lines_of(GpuState::IdleAllocated, 16.0, 0.0, ["7", "7"]);
+        assert!(one.starts_with("16 GPUs are held idle by job 7\n"), "{one}");
+        assert!(one.contains("most on gpu001, gpu002 of job 7 · next"), "{one}");
+    }
+
+    #[test]
+    fn loss_without_a_cause_does_not_count_idle_gpus() {
+        let text = lines_of(GpuState::Waiting, 1.0, 15.0, ["7", "7"]);
+        let expected = "15 GPUs lost, most of them waiting, and no finding explains it yet; \
+                        1 is held idle\n";
+        assert!(text.starts_with(expected), "{text}");
+    }
 }
