@@ -11,9 +11,19 @@ use crate::{
 /// Memory reserved by the driver.
 const DRIVER_BYTES: f64 = 0.6e9;
 
-/// Metrics that the driver does not report for a GPU in MIG mode.
-const UNKNOWN_WHEN_SLICED: [MetricId; 5] =
-    [gpu::UTILIZATION, gpu::MEMORY_ACTIVITY, gpu::SM_ACTIVE, gpu::TENSOR_ACTIVE, gpu::DRAM_ACTIVE];
+/// Metrics that the driver does not report for a GPU in MIG mode, and their sums over time.
+const UNKNOWN_WHEN_SLICED: [MetricId; 10] = [
+    gpu::UTILIZATION,
+    gpu::UTILIZATION_SECONDS,
+    gpu::MEMORY_ACTIVITY,
+    gpu::MEMORY_ACTIVITY_SECONDS,
+    gpu::SM_ACTIVE,
+    gpu::SM_ACTIVE_SECONDS,
+    gpu::TENSOR_ACTIVE,
+    gpu::TENSOR_ACTIVE_SECONDS,
+    gpu::DRAM_ACTIVE,
+    gpu::DRAM_ACTIVE_SECONDS,
+];
 
 /// Processes that share a GPU.
 const PROCESSES_SHARING: f64 = 4.0;
