@@ -1,6 +1,8 @@
 //! Crash loops: the processes of a job end again and again soon after they were started. Its GPUs look healthy each time,
 //! and nothing else tells: the job just never gets far.
 
+use std::collections::BTreeMap;
+
 use gaunt_cluster::Cluster;
 use gaunt_schema::{Finding, FindingKind};
 
@@ -30,6 +32,20 @@ pub(super) fn detect_crash_loops(
 pub(super) fn is_between_runs(judge: &JudgeState, finding: &Finding) -> bool {
     let job = finding.entity.job.as_ref();
     finding.kind == FindingKind::CrashLoop && job.is_some_and(|job| judge.restarts.is_away(job))
+}
+
+/// Returns the share of their time that jobs lose to restarts, by index, where an open finding tells it.
+pub(super) fn told_losses(judge: &JudgeState, cluster: &Cluster) -> BTreeMap<usize, f64> {
+    if judge.tracker.iter_open().all(|finding| finding.kind != FindingKind::CrashLoop) {
+        return BTreeMap::new();
+    }
+    let loss_of = |group: &JobGroup| {
+        let count = judge.restarts.count_of(group, cluster.now())?;
+        let id = Finding::build_id(FindingKind::CrashLoop, &group.to_entity());
+        judge.tracker.open_one(&id).map(|_| count.lost_share)
+    };
+    let groups = judge.job_groups.all_groups().iter().enumerate();
+    groups.filter_map(|(position, group)| Some((position, loss_of(group)?))).collect()
 }
 
 fn detect_crash_loop(

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use gaunt_schema::{DeviceClass, GpuState};
 
 use super::{
-    JudgeState, Thresholds,
+    JudgeState, Thresholds, crash_loop,
     gpu_loss::{AttributedCause, GpuLoss},
     gpu_tracker::GpuTracker,
     job_group::{JobGroup, is_slowed},
@@ -63,6 +63,7 @@ impl FleetLoss {
         let mut candidates = CauseCandidates::of(judge, cluster);
         let mut lost_by_code: BTreeMap<u16, u64> = BTreeMap::new();
         let waited = told_losses(judge, cluster);
+        let restarts = crash_loop::told_losses(judge, cluster);
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         for (id, node) in cluster.sorted_nodes() {
             let serves = judge.hosts.get(&id).is_some_and(|host| host.queue.is_some());
@@ -71,8 +72,9 @@ impl FleetLoss {
                 let position = judge.job_groups.group_index(*row);
                 let group = position.map(|position| &judge.job_groups.all_groups()[position]);
                 let waited = position.and_then(|position| waited.get(&position)).copied();
+                let restarts = position.and_then(|position| restarts.get(&position)).copied();
                 let limits = &judge.limits;
-                let one = GpuLossInput { gpu, group, waited, serves, now, gap, limits };
+                let one = GpuLossInput { gpu, group, waited, restarts, serves, now, gap, limits };
                 let slowdown = one.job_slowdown();
                 let mut share = one.lost_share(slowdown);
                 let state = one.effective_state();
@@ -130,6 +132,9 @@ struct GpuLossInput<'a> {
     group: Option<&'a JobGroup>,
     /// The share of its time for which its job waits for one of its nodes.
     waited: Option<f64>,
+    /// The share of its time that its job loses to restarts. It is the loss of each moment, also while the job works: then
+    /// nothing else shows what the restarts cost.
+    restarts: Option<f64>,
     /// Whether its host serves requests: then its activity follows the requests, and has no baseline.
     serves: bool,
     now: gaunt_schema::UnixMs,
@@ -180,7 +185,9 @@ impl GpuLossInput<'_> {
             // A GPU that no job holds is not lost.
             _ if self.gpu.allocated == Some(false) => 0.0,
             GpuState::Idle | GpuState::Stale => 0.0,
-            GpuState::Lost | GpuState::Hung | GpuState::IdleAllocated => 1.0,
+            GpuState::Lost | GpuState::Hung => 1.0,
+            _ if self.restarts.is_some() => self.restarts.unwrap_or_default(),
+            GpuState::IdleAllocated => 1.0,
             // Waiting for peers is normal in a job at its baseline speed.
             GpuState::Waiting => slowdown.unwrap_or(if self.serves { 0.0 } else { 1.0 }),
             GpuState::DataStarved | GpuState::LaunchBound => match slowdown {
@@ -207,7 +214,11 @@ impl GpuLossInput<'_> {
     fn shown_state(&self, parts: u16) -> GpuState {
         use GpuState::{Busy, Communicating, Computing, MemoryBound, Slowed, Unknown};
         match self.effective_state() {
-            Computing | MemoryBound | Communicating | Unknown if parts > 0 => Slowed,
+            Computing | MemoryBound | Communicating | Unknown
+                if parts > 0 && self.restarts.is_none() =>
+            {
+                Slowed
+            }
             Unknown if self.average_utilization().is_some() => Busy,
             state => state,
         }
