@@ -295,7 +295,9 @@ fn storage_slow_finding(
     let of = if jobs.is_empty() {
         String::new()
     } else {
-        format!(" of job {}", jobs.iter().map(SanitizedText::as_str).collect::<Vec<_>>().join(", "))
+        let noun = if jobs.len() == 1 { "job" } else { "jobs" };
+        let names: Vec<&str> = jobs.iter().map(SanitizedText::as_str).collect();
+        format!(" of {noun} {}", names.join(", "))
     };
     let lost = starved()
         .map(|starved| {

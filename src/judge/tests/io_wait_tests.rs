@@ -184,6 +184,9 @@ fn jobs_on_one_node_each_that_begin_to_wait_together_wait_for_storage_that_they_
             }
             page
         });
+        for finding in fixture.judge.open_findings() {
+            assert!(!finding.summary.contains("of job ash,"), "{}", finding.summary);
+        }
         fixture.open_ids().into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
     for seconds in (ONSET + 90..ONSET + 400).step_by(10) {
