@@ -104,7 +104,7 @@ fn detect_collective_hang(
             .with_warning_delay(warning_delay)
             .with_summary(ranks.render_hang(group, &what), ranks.next_step())
             .with_evidence([EvidenceRow::BusyWaitingGpus
-                .to_evidence(Some(ranks.busy_waiting as f64), Some(least))
+                .to_evidence(Some(ranks.busy_waiting as f64), Some(least.ceil()))
                 .context_if(await_idle)
                 .with_note(format!("limit: share of {} GPUs", ranks.known))])
     } else {

@@ -168,6 +168,6 @@ fn stopped_by_switch(judge: &JudgeState, cluster: &Cluster, node: &Node) -> Opti
 
 /// Returns how many ports show it; half of those with traffic are enough.
 fn half_of(row: EvidenceRow, ports: usize, carrying: usize) -> EvidenceItem {
-    row.to_evidence((ports > 0).then_some(ports as f64), Some(carrying as f64 / 2.0))
+    row.to_evidence((ports > 0).then_some(ports as f64), Some((carrying as f64 / 2.0).ceil()))
         .with_note(format!("limit: half of {carrying}"))
 }

@@ -139,7 +139,7 @@ pub(super) fn congestion_finding(
     let suspicion = suspicion.with_hold_seconds(limits.hotspot_seconds).with_cost(lost, victims);
     suspicion.with_possible_evidence([
         EvidenceRow::CongestedPorts
-            .to_evidence(Some(bad.len() as f64), Some(least))
+            .to_evidence(Some(bad.len() as f64), Some(least.ceil()))
             .with_note(format!("limit: {of}")),
         EvidenceRow::EcnMarked.to_evidence(median_of(|link| link.ecn_marked), certain_marks),
         EvidenceRow::MarkedTimes.to_evidence(marked, Some(limits.marked_times)),

@@ -105,7 +105,7 @@ pub(super) const fn default_columns(subject: Subject) -> &'static [&'static str]
 }
 
 const USUAL_FINDINGS: &[&str] =
-    &["severity", "finding", "entity", "age", "cost", "confidence", "acknowledged", "summary"];
+    &["severity", "finding", "entity", "age", "lost", "confidence", "acknowledged", "summary"];
 
 const USUAL_CLOSED: &[&str] =
     &["severity", "finding", "entity", "age", "closed", "openings", "summary"];

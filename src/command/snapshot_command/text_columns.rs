@@ -1,6 +1,8 @@
 //! Text columns: cut, pad and wrap by terminal width, and format numbers with units.
 
-use gaunt_schema::unit::Unit;
+use std::time::Duration;
+
+use gaunt_schema::{time::format_duration, unit::Unit};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// The widest line.
@@ -46,10 +48,23 @@ pub(in crate::command) fn format_quantity(value: f64, unit: Unit) -> String {
         Unit::Joules => format!("{scaled:.0} {prefix}J"),
         Unit::Hertz => format!("{scaled:.1} {prefix}Hz"),
         Unit::Celsius => format!("{value:.0} °C"),
-        Unit::Seconds => format!("{value:.1} s"),
+        Unit::Seconds => match Duration::try_from_secs_f64(value) {
+            Ok(span) if value >= 60.0 => format_duration(span),
+            _ => format!("{value:.1} s"),
+        },
         Unit::Count if value.fract() == 0.0 => format!("{value:.0}"),
-        Unit::Count => format!("{value:.2}"),
+        Unit::Count => format_digits(value),
     }
+}
+
+/// Formats a number with three significant digits.
+fn format_digits(value: f64) -> String {
+    let whole = value.abs().log10().floor() as i32 + 1;
+    if whole > 3 {
+        let step = 10_f64.powi(whole - 3);
+        return format!("{:.0}", (value / step).round() * step);
+    }
+    format!("{value:.*}", (3 - whole.max(0)) as usize)
 }
 
 /// Cuts text to `width` columns and marks the cut.
@@ -77,6 +92,27 @@ pub(super) fn pad_text(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ratio_has_three_significant_digits() {
+        let shown = |value| format_quantity(value, Unit::Count);
+        for (value, text) in [
+            (2_139.27, "2140"),
+            (713.42, "713"),
+            (57.6, "57.6"),
+            (3.0, "3"),
+            (1.204, "1.20"),
+            (0.0521, "0.052"),
+        ] {
+            assert_eq!(shown(value), text);
+        }
+    }
+
+    #[test]
+    fn time_of_minutes_is_written_as_elsewhere() {
+        assert_eq!(format_quantity(327.5, Unit::Seconds), "5m27");
+        assert_eq!(format_quantity(27.5, Unit::Seconds), "27.5 s");
+    }
 
     #[test]
     fn small_share_is_not_shown_as_none() {
