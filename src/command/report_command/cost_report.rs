@@ -8,6 +8,9 @@ use serde::Serialize;
 use super::GpuPrices;
 use gaunt_api::{LossCause, UsageReport, UsageRow, gpu_time::NOBODY};
 
+/// The user of jobs whose user no label names.
+const USER_UNKNOWN: &str = "(user unknown)";
+
 /// Content of a report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CostReport {
@@ -100,7 +103,7 @@ impl CostReport {
     pub(super) fn describe_cost(&self) -> String {
         let amount = |amount: Option<f64>| {
             amount.map_or_else(
-                || "no price set".to_owned(),
+                || "no price set; give one with --price".to_owned(),
                 |amount| format!("{amount:.2} {}", self.currency),
             )
         };
@@ -144,7 +147,10 @@ impl CostReport {
             by_state: sum_by_key(&rows, |row| row.state.to_string()),
             by_cause,
             by_job,
-            by_user: sum_by_key(&rows, |row| text(&row.user)),
+            by_user: sum_by_key(&rows, |row| match (&row.user, &row.job) {
+                (None, Some(_)) => USER_UNKNOWN.to_owned(),
+                _ => text(&row.user),
+            }),
             by_model: sum_by_key(&rows, |row| text(&row.model)),
             rows,
         }
@@ -271,6 +277,18 @@ mod tests {
             ],
             ..UsageReport::default()
         }
+    }
+
+    #[test]
+    fn job_without_a_user_is_not_told_as_nobodys() {
+        let mut usage = sample_usage();
+        for row in &mut usage.rows {
+            row.user = None;
+        }
+        let report = CostReport::of(&usage, &GpuPrices::default(), None);
+        let users: Vec<&str> = report.by_user.iter().map(|sum| sum.of.as_str()).collect();
+        assert_eq!(users, [USER_UNKNOWN, NOBODY]);
+        assert!(report.describe_cost().ends_with("--price"), "{}", report.describe_cost());
     }
 
     #[test]
