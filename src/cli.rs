@@ -94,7 +94,7 @@ pub struct ViewArguments {
     /// commas, the next one is used when one does not answer. Several clusters: NAME=URL for each, repeated.
     #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "config", "prometheus"])]
     pub aggregator: Vec<String>,
-    /// File with the aggregator's token, to acknowledge findings in the console; default: the token in GAUNT_TOKEN.
+    /// File with the aggregator's token, where reading or acknowledging needs one; default: the token in GAUNT_TOKEN.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// Targets to scrape directly.

@@ -33,6 +33,8 @@ gaunt aggregator
 /api/gaunt/v1/history         one metric over time: ?metric=power&filter=node=NAME and gpu=0
 /api/gaunt/v1/usage           GPU time and energy by job, model and state: ?last=15m
 /api/gaunt/v1/alerts          alerts of findings in Alertmanager
+/api/gaunt/v1/coverage        checks of the telemetry, as in `gaunt doctor`
+/api/gaunt/v1/probe           measurements of probes between nodes, and suspects
 /api/gaunt/v1/stream          any answer above and its changes, as a stream: ?ask=overview
 /api/gaunt/v1/recording       pages of all targets, for `gaunt record --aggregator`
 /api/gaunt/v1/openapi.json    OpenAPI description of this API
@@ -104,6 +106,14 @@ mod tests {
             }
             assert!(std::time::Instant::now() < end, "{last:?} instead of {expected:?}");
             tokio::task::yield_now().await;
+        }
+    }
+
+    #[test]
+    fn index_lists_every_path_of_the_api() {
+        for (path, ..) in gaunt_api::PATHS {
+            let name = path.split('/').next().unwrap();
+            assert!(INDEX.contains(&format!("/api/gaunt/v1/{name}")), "{name}");
         }
     }
 
