@@ -5,7 +5,8 @@ use gaunt_api::{
 };
 use gaunt_schema::{
     CertificateLine, Device, NodeLocation, SiteFileStatus, SourceTopology, TargetSource,
-    TopologyOrigin, catalogue::host,
+    TopologyOrigin,
+    catalogue::{host, port},
 };
 use tokio::sync::watch;
 
@@ -155,7 +156,11 @@ fn leaf_of_a_node_is_that_of_its_ports_on_every_screen() {
     topology.nodes = (0..4).map(location).collect();
     run.engine.ingest_delivery(Delivery::Topology(topology));
     for _ in 0..12 {
-        run.step_period();
+        run.step_with(|fleet, node| {
+            let (mut report, rejected) = (fleet.node_report(node), RejectionCounts::default());
+            report.infos.retain(|info| info.metric != port::INFO);
+            Ok(ScrapedPage { report, dialect: Dialect::Gaunt, bytes: 0, rejected })
+        });
     }
     let ports = gaunt_api::Filter::parse(Subject::Ports, "leaf=s0").unwrap();
     let Answer::Table(table) = run.engine.answer_question(&Question::Table(ports.clone())) else {
