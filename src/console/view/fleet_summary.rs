@@ -111,7 +111,7 @@ fn name_losses(overview: &Overview, losing: &[&NodeLine]) -> String {
     let mut what =
         format!("{} {noun} lost{most}, and no finding explains it yet", number(unexplained));
     if idle >= LOST_MIN {
-        what.push_str(&format!("; {} {}", number(idle), held(idle)));
+        what.extend(["; ", &number(idle), " ", &held(idle)]);
     }
     what
 }
