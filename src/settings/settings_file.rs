@@ -229,11 +229,11 @@ impl SettingsFile {
         let (file, mut faults) = Self::read_table(text, table);
         if let Some(file) = &file {
             // A check across keys says nothing of a section in which a key is left out as faulty.
-            let faulty: Vec<usize> =
+            let left_out: Vec<usize> =
                 faults.iter().map(|fault| section_start(text, fault.span.start)).collect();
             let mut found = Vec::new();
             file.check_sections(&mut found);
-            found.retain(|fault| !faulty.contains(&section_start(text, fault.span.start)));
+            found.retain(|fault| !left_out.contains(&section_start(text, fault.span.start)));
             faults.extend(found);
             file.check_thresholds(text, &mut faults);
         }

@@ -289,7 +289,9 @@ mod tests {
         overview.worst = ["gpu001", "gpu002"].into_iter().zip(jobs).map(node).collect();
         let theme = Theme::new(ColourDepth::None, GlyphSet::Ascii, |_| None);
         let lines = render_unexplained(&overview, 200, theme);
-        lines.iter().map(|line| format!("{}\n", line.to_string().trim())).collect()
+        let texts: Vec<String> =
+            lines.iter().map(|line| line.to_string().trim().to_owned()).collect();
+        texts.join("\n") + "\n"
     }
 
     #[test]
