@@ -214,5 +214,5 @@ fn host_that_always_waited_as_long_is_not_among_those_that_begin_to_wait_for_sto
     let told: Vec<_> =
         fixture.judge.open_findings().iter().map(|finding| finding.summary.clone()).collect();
     assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].starts_with("2 nodes of job ash, birch wait for IO"), "{told:?}");
+    assert!(told[0].starts_with("2 nodes of jobs ash, birch wait for IO"), "{told:?}");
 }
