@@ -26,7 +26,7 @@ mod tests;
 mod tracked_finding;
 
 use close_wait::{CloseWait, MOST_LAPSE_S, close_samples_s};
-use pending_span::PendingSpan;
+use pending_span::{PendingSpan, most_severe};
 pub use tracked_finding::FindingRecord;
 use tracked_finding::TrackedFinding;
 
@@ -132,23 +132,6 @@ impl FindingSnapshot {
     pub(super) fn into_hangs(mut self) -> (BTreeMap<SanitizedText, UnixMs>, Self) {
         (std::mem::take(&mut self.hangs), self)
     }
-}
-
-/// Drops pending findings of which another detector has more severe evidence: of equals the last one speaks.
-fn most_severe(suspicions: Vec<PendingFinding>) -> Vec<PendingFinding> {
-    let mut positions: HashMap<String, usize> = HashMap::new();
-    let mut kept: Vec<PendingFinding> = Vec::with_capacity(suspicions.len());
-    for candidate in suspicions {
-        let position = *positions.entry(candidate.finding.id.clone()).or_insert(kept.len());
-        match kept.get_mut(position) {
-            None => kept.push(candidate),
-            Some(other) if candidate.finding.severity >= other.finding.severity => {
-                *other = candidate;
-            }
-            Some(_) => {}
-        }
-    }
-    kept
 }
 
 impl FindingTracker {

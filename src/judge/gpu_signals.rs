@@ -382,12 +382,7 @@ impl GpuAverages {
     }
 
     /// Whether it uses its memory nearly as much as its work ever did: it computes, whatever it no longer does.
-    pub(super) fn uses_memory_as_before(
-        &self,
-        now: UnixMs,
-        gap: Duration,
-        limits: &Thresholds,
-    ) -> bool {
+    pub(super) fn uses_memory(&self, now: UnixMs, gap: Duration, limits: &Thresholds) -> bool {
         self.memory_activity(now, gap, limits)
             .is_some_and(|(activity, most)| activity >= most * USED_MEMORY_SHARE)
     }

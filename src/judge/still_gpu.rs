@@ -40,7 +40,7 @@ pub(super) fn is_still(
     let is_low =
         (silent || power < most_waiting_power(gpu, limits)) && pace < limits.hung_power_pace_ratio;
     let memory = gpu.averages.memory_activity(now, gap, limits);
-    if gpu.averages.uses_memory_as_before(now, gap, limits) {
+    if gpu.averages.uses_memory(now, gap, limits) {
         return Some(false);
     }
     let uses_no_memory =

@@ -1,6 +1,9 @@
 //! The time for which the evidence of a pending finding was present, less the time for which it was absent.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use gaunt_schema::{Severity, UnixMs};
 use serde::{Deserialize, Serialize};
@@ -51,6 +54,23 @@ const GAP_SAMPLES: u32 = 2;
 /// a clock that falls again and again does not.
 const LONGEST_ABSENCE: Duration = Duration::from_mins(2);
 const ABSENT_TIMES: u64 = 2;
+
+/// Drops pending findings of which another detector has more severe evidence: of equals the last one speaks.
+pub(super) fn most_severe(suspicions: Vec<PendingFinding>) -> Vec<PendingFinding> {
+    let mut positions: HashMap<String, usize> = HashMap::new();
+    let mut kept: Vec<PendingFinding> = Vec::with_capacity(suspicions.len());
+    for candidate in suspicions {
+        let position = *positions.entry(candidate.finding.id.clone()).or_insert(kept.len());
+        match kept.get_mut(position) {
+            None => kept.push(candidate),
+            Some(other) if candidate.finding.severity >= other.finding.severity => {
+                *other = candidate;
+            }
+            Some(_) => {}
+        }
+    }
+    kept
+}
 
 impl PendingSpan {
     /// Starts one that is seen for the first time.
