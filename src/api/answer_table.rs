@@ -10,6 +10,9 @@ use super::Subject;
 /// Digits of a cell that shows a history.
 pub const HISTORY_COLUMNS: usize = 20;
 
+/// The field of such cells. Exports for spreadsheets leave it out: its digits would be read as one number.
+pub const HISTORY_FIELD: &str = "recent_power";
+
 /// The time that such a cell shows: 15 s a digit.
 pub const HISTORY_SPAN: Duration = Duration::from_mins(5);
 

@@ -325,12 +325,7 @@ impl ConsoleApp {
                     }
                 }
                 ConsoleEffect::WriteFile(path, text) => {
-                    let result = preferences::write_new_file(&path, &text);
-                    let (path, lines) = (path.display(), text.lines().count());
-                    self.show_result(match result {
-                        Ok(()) => Ok(format!("wrote {lines} lines to {path}")),
-                        Err(error) => Err(format!("cannot write {path}: {error}")),
-                    });
+                    self.show_result(csv_export::write_export(&path, &text));
                 }
                 ConsoleEffect::Acknowledge(findings, note) => {
                     self.send_acknowledgements(findings, note);

@@ -11,7 +11,7 @@ use super::text_columns::{format_quantity, pad_text, truncate_text};
 use gaunt_api::{
     AlertList, AlertState, Answer, AnswerCells, AnswerTable, DeviceDetail, EvidenceItem,
     FabricCellColumns, FabricMatrix, GpuTime, MetricHistory, NodeDetail, Overview, UsageReport,
-    csv_line, field::shown_unit,
+    answer_table::HISTORY_FIELD, csv_line, field::shown_unit,
 };
 
 mod coverage_table;
@@ -384,9 +384,11 @@ impl OutputTable {
             let bare = head.name.strip_suffix(suffix).unwrap_or(&head.name);
             format!("{bare}{suffix}")
         };
-        let mut page = csv_line(self.columns.iter().map(name)) + "\r\n";
+        let is_exported = |at: &usize| self.columns[*at].name != HISTORY_FIELD;
+        let exported: Vec<usize> = (0..self.columns.len()).filter(is_exported).collect();
+        let mut page = csv_line(exported.iter().map(|at| name(&self.columns[*at]))) + "\r\n";
         for row in &self.rows {
-            page += &csv_line(row.iter().map(|cell| match cell {
+            page += &csv_line(exported.iter().map(|at| match &row[*at] {
                 OutputCell::Text(text) => text.clone(),
                 OutputCell::Number(value) => value.to_string(),
                 OutputCell::Absent(_) => String::new(),
@@ -465,6 +467,17 @@ mod tests {
         let table = OutputTable { columns: columns.into(), rows: vec![row], footer: String::new() };
         let page = table.render_text();
         assert!(page.lines().nth(1).unwrap().ends_with(&format!("…  {text}")), "{page}");
+    }
+
+    #[test]
+    fn history_digits_are_in_the_columns_only() {
+        let columns =
+            ["node", HISTORY_FIELD].map(|name| OutputColumn { name: name.into(), unit: None });
+        let row = ["gpu001", "99"].map(|text| OutputCell::Text(text.into()));
+        let table =
+            OutputTable { columns: columns.into(), rows: vec![row.into()], footer: String::new() };
+        assert_eq!(table.render_csv(), "node\r\ngpu001\r\n");
+        assert!(table.render_text().contains("99"));
     }
 
     #[test]
