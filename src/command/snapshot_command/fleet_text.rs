@@ -24,6 +24,12 @@ const UNKNOWN: &str = "-";
 /// Findings and groups that are shown with evidence; the others are counted.
 const FINDINGS: usize = 20;
 
+/// Columns of a finding's kind: the longest is `unexplained_slowdown`.
+const KIND: usize = 20;
+
+/// Columns of the entity of a finding.
+const ENTITY: usize = 29;
+
 /// The most nodes that are shown.
 const NODES: usize = 10;
 
@@ -136,7 +142,7 @@ fn render_findings(list: &FindingList, now: UnixMs) -> Vec<String> {
 fn render_finding(finding: &Finding, now: UnixMs) -> Vec<String> {
     let mut lines = vec![render_headline(
         (finding.severity, finding.kind),
-        &truncate_text(&finding.entity.to_string(), 32),
+        &truncate_text(&finding.entity.to_string(), ENTITY),
         now.duration_since(finding.since),
         (finding.lost_gpus, finding.confidence),
     )];
@@ -177,7 +183,7 @@ fn render_group(group: &FindingGroup, findings: &[Finding], now: UnixMs) -> Vec<
     let gpus = gpus.as_deref().map(|gpus| gpus.strip_suffix(".0").unwrap_or(gpus));
     let mut lines = vec![render_headline(
         (group.severity, group.kind),
-        &truncate_text(&format!("× {}", group.render_members(gpus)), 32),
+        &truncate_text(&format!("× {}", group.render_members(gpus)), ENTITY),
         now.duration_since(group.since),
         (cost, group.confidence),
     )];
@@ -201,10 +207,10 @@ fn render_headline(
     (cost, confidence): (f64, f64),
 ) -> String {
     format!(
-        "{:<9} {:<16} {} {:>8} {:>7.1} GPUs lost  conf {:>3.0} %",
+        "{:<9} {:<KIND$} {} {:>6} {:>7.1} GPUs lost  conf {:>3.0} %",
         severity.as_str(),
         kind.as_str(),
-        pad_text(entity, 32),
+        pad_text(entity, ENTITY),
         format_duration(age),
         cost,
         confidence * 100.0,
@@ -235,14 +241,15 @@ fn render_worst_nodes(nodes: &[NodeLine]) -> Vec<String> {
     }
     let width = nodes.iter().map(|line| line.node.width()).max().unwrap_or(0).clamp(4, 24);
     let mut lines = vec![format!(
-        "{}  state  GPUs              lost   util     power  ports  finding           jobs",
-        pad_text("NODE", width)
+        "{}  state  GPUs              lost   util     power  ports  {:<KIND$}  jobs",
+        pad_text("NODE", width),
+        "finding"
     )];
     for line in nodes.iter().take(NODES) {
         let optional = |text: Option<String>| text.unwrap_or_else(|| UNKNOWN.to_owned());
         let jobs: Vec<_> = line.jobs.iter().map(ToString::to_string).collect();
         lines.push(format!(
-            "{}  {:<5}  {:<16} {:>5.1}  {:>5}  {:>8}  {:>5}  {:<16}  {}",
+            "{}  {:<5}  {:<16} {:>5.1}  {:>5}  {:>8}  {:>5}  {:<KIND$}  {}",
             pad_text(&truncate_text(&line.node, width), width),
             line.state.as_str(),
             truncate_text(&line.gpu_states, 16),

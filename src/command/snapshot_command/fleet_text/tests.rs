@@ -87,13 +87,13 @@ LOST      4.0 GPUs of 8 (50.0 %)   8.00 USD/h
           findings 3.5   idle in jobs 0.0   unexplained 0.5   unknown 1 GPU
 
 FINDINGS  1 open
-critical  port_down        gpu003 · mlx5_1/1                     45s    14.0 GPUs lost  conf  99 %
+critical  port_down            gpu003 · mlx5_1/1                45s    14.0 GPUs lost  conf  99 %
           Port mlx5_1/1 of gpu003 is down since 01:00:00Z (45 s).
           · state 1 (limit < 4) - 7 of 8 sibling ports are active
           next: Check the cable and the switch port.
 
-NODE    state  GPUs              lost   util     power  ports  finding           jobs
-gpu003  live   CCCCwwww           4.0   97 %    4321 W    7/8  port_down         8812
+NODE    state  GPUs              lost   util     power  ports  finding               jobs
+gpu003  live   CCCCwwww           4.0   97 %    4321 W    7/8  port_down             8812
 C computing   w waiting
 
 PROBLEMS
@@ -111,13 +111,25 @@ fn findings_of_one_kind_are_one_line_below_a_worse_one() {
     let list = FindingList { findings, total: 84, groups, ..FindingList::default() };
     let page = render_page(&FleetSnapshot { findings: Arc::new(list), ..sample_snapshot() });
     let rows: Vec<&str> = page.lines().filter(|line| line.contains("GPUs lost  conf")).collect();
-    let expected = "info      idle_allocated   × 83 jobs, 664 GPUs, user sam        1h00   664.0 GPUs \
+    let expected = "info      idle_allocated       × 83 jobs, 664 GPUs, user sam   1h00   664.0 GPUs \
                     lost  conf  60 %";
     assert_eq!(rows.len(), 2, "{page}");
     assert!(rows[0].starts_with("critical  port_down"), "{page}");
     assert_eq!(rows[1], expected);
     assert!(page.contains("FINDINGS  84 open"), "{page}");
     assert!(page.contains("e.g. job 0 holds 8 GPUs"), "{page}");
+}
+
+#[test]
+fn longest_kind_and_full_confidence_have_their_columns() {
+    let mut snapshot = sample_snapshot();
+    let list = Arc::make_mut(&mut snapshot.findings);
+    (list.findings[0].kind, list.findings[0].confidence) = (FindingKind::UnexplainedSlowdown, 1.0);
+    Arc::make_mut(&mut snapshot.overview).worst[0].finding = Some(FindingKind::UnexplainedSlowdown);
+    let page = render_page(&snapshot);
+    assert!(page.contains("conf 100 %\n"), "{page}");
+    let column = |text: &str| page.lines().find_map(|line| line.find(text)).unwrap();
+    assert_eq!(column("8812"), column("jobs"), "{page}");
 }
 
 #[test]
