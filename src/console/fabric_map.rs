@@ -56,7 +56,7 @@ pub(crate) fn fabric_map_rows(fabric: &FabricMatrix) -> Vec<FabricMapRow> {
 }
 
 /// Returns the common prefix of two names, up to a separator.
-fn common_prefix(a: &str, b: &str) -> String {
+pub(crate) fn common_prefix(a: &str, b: &str) -> String {
     if a == b {
         return a.to_owned();
     }

@@ -1,11 +1,16 @@
 //! Index of the heat map: what follows from every GPU, computed once for each answer. A frame reads of it what it shows.
 
-use std::{collections::HashMap, iter, ops::Range, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    iter,
+    ops::Range,
+    sync::Arc,
+};
 
-use gaunt_api::{AnswerCells, AnswerTable, FieldKind, HeatMap, Overview, SubjectField};
+use gaunt_api::{AnswerCells, AnswerTable, FieldKind, Finding, HeatMap, Overview, SubjectField};
 use gaunt_schema::{GpuState, SanitizedText, Severity, natural_order, unit::Unit};
 
-use super::{display_text, theme};
+use super::{display_text, fabric_map::common_prefix, theme};
 
 /// How the heat map groups its cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +66,8 @@ struct HeatGroup {
     name: SanitizedText,
     /// Range of the nodes in the order.
     nodes: Range<usize>,
+    /// The worst severity of an open finding that names the leaf or rack itself.
+    finding: Option<Severity>,
 }
 
 /// The worst of some nodes: what one cell for all of them shows.
@@ -177,6 +184,15 @@ impl HeatIndex {
         worst.reduce(WorstOfNodes::join).unwrap_or_default()
     }
 
+    /// Returns the worst severity of an open finding that names a group: a leaf or rack itself, or a node that is its own
+    /// group.
+    pub(crate) fn finding_of(&self, group: usize) -> Option<Severity> {
+        match &self.groups {
+            Some(groups) => groups[group].finding,
+            None => self.worst_of(self.nodes_of(group..group + 1)).finding,
+        }
+    }
+
     /// Returns how many nodes a step down and a step to the right pass, with this number of groups per row.
     pub(crate) fn cursor_steps(&self, per_row: usize, step: usize) -> (usize, usize) {
         if self.knows_groups() { (self.most_nodes.max(1), step) } else { (per_row, step) }
@@ -216,7 +232,7 @@ impl HeatIndex {
             HeatGrouping::Rack => Some("rack"),
         };
         let by_site = column.zip(self.sites.as_deref());
-        let by_site = by_site.map(|(column, sites)| group_by_site(self.heat(), sites, column));
+        let by_site = by_site.map(|(column, sites)| group_by_site(&self.overview, sites, column));
         let known = by_site.filter(|(groups, _)| groups.iter().any(|group| !group.name.is_empty()));
         (self.groups, self.order) = match known {
             Some((groups, order)) => (Some(groups), order),
@@ -297,32 +313,95 @@ impl HeatRange {
 }
 
 /// Groups nodes by a text field of the site table; of several texts the first one counts.
-fn group_by_site(heat: &HeatMap, sites: &AnswerTable, column: &str) -> (Vec<HeatGroup>, Vec<u32>) {
+fn group_by_site(
+    overview: &Overview,
+    sites: &AnswerTable,
+    column: &str,
+) -> (Vec<HeatGroup>, Vec<u32>) {
     let (Some(nodes), Some(locations)) = (sites.find_column("node"), sites.find_column(column))
     else {
         return Default::default();
     };
     let of: HashMap<&str, &str> = (0..sites.rows as usize)
-        .filter_map(|row| {
-            let location = locations.text_at(row)?.as_str();
-            Some((nodes.text_at(row)?.as_str(), location.split(", ").next().unwrap_or(location)))
-        })
+        .filter_map(|row| Some((nodes.text_at(row)?.as_str(), locations.text_at(row)?.as_str())))
         .collect();
-    let mut groups: HashMap<(bool, &str), Vec<u32>> = HashMap::new();
-    for (at, (node, _)) in iter::zip(0.., heat.node_rows()) {
-        let name = of.get(node.as_str()).copied().unwrap_or("");
+    let mut groups: HashMap<(bool, &str), (Vec<u32>, BTreeSet<&str>)> = HashMap::new();
+    for (at, (node, _)) in iter::zip(0.., overview.heat.node_rows()) {
+        let all = of.get(node.as_str()).copied().unwrap_or("");
+        let first = all.split(", ").next().unwrap_or(all);
         // Nodes without a known group come last.
-        groups.entry((name.is_empty(), name)).or_default().push(at);
+        let (nodes, names) = groups.entry((first.is_empty(), first)).or_default();
+        nodes.push(at);
+        names.extend(all.split(", "));
     }
     let (mut list, mut order) = (Vec::with_capacity(groups.len()), Vec::new());
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by(|((one_unknown, one), _), ((other_unknown, other), _)| {
         one_unknown.cmp(other_unknown).then_with(|| natural_order(one, other))
     });
-    for ((_, name), nodes) in groups {
-        let name = SanitizedText::new(name);
-        list.push(HeatGroup { name, nodes: order.len()..order.len() + nodes.len() });
+    let common: Vec<String> = groups.iter().map(|(_, (_, names))| common_name(names)).collect();
+    let are_distinct = are_distinct(&common);
+    for (((_, first), (nodes, names)), common) in groups.into_iter().zip(common) {
+        let blames = |finding: &&Finding| {
+            let entity = &finding.entity;
+            let site = if column == "leaf" { &entity.leaf } else { &entity.rack };
+            site.as_ref().is_some_and(|site| names.contains(site.as_str()))
+        };
+        let finding = overview.findings.iter().filter(blames).map(|finding| finding.severity).max();
+        let name = SanitizedText::new(if are_distinct { &common } else { first });
+        list.push(HeatGroup { name, nodes: order.len()..order.len() + nodes.len(), finding });
         order.extend(nodes);
     }
     (list, order)
+}
+
+/// Returns whether no name is that of another group, or the beginning of it.
+fn are_distinct(names: &[String]) -> bool {
+    let begins = |name: &str, other: &str| {
+        let rest = other.strip_prefix(name);
+        rest.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+    };
+    let mut others = names.iter().enumerate();
+    others.all(|(at, name)| {
+        names.iter().enumerate().all(|(other_at, other)| at == other_at || !begins(name, other))
+    })
+}
+
+/// Returns what the names of the leaves of some nodes have in common: of one leaf its name.
+fn common_name(names: &BTreeSet<&str>) -> String {
+    let common = names.iter().map(|name| (*name).to_owned());
+    let common = common.reduce(|a, b| common_prefix(&a, &b)).unwrap_or_default();
+    common.trim_end_matches(|c: char| !c.is_alphanumeric()).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample_answers::{self, build_table, text_cells};
+    use gaunt_api::Subject;
+    use gaunt_schema::{Entity, EntityKind};
+
+    fn groups_of(overview: &Overview, leaves: &[&str]) -> Vec<(String, Option<Severity>)> {
+        let nodes: Vec<&str> = overview.heat.nodes.iter().map(SanitizedText::as_str).collect();
+        let sites = build_table(
+            Subject::Nodes,
+            vec![("node", text_cells(&nodes)), ("leaf", text_cells(leaves))],
+        );
+        let (groups, _) = group_by_site(overview, &sites, "leaf");
+        groups.into_iter().map(|group| (group.name.to_string(), group.finding)).collect()
+    }
+
+    #[test]
+    fn only_a_leaf_that_a_finding_names_is_marked() {
+        let mut overview = sample_answers::two_faults_overview(4);
+        let leaves = ["leaf-0-r0, leaf-0-r1", "leaf-0-r0, leaf-0-r1", "leaf-1-r0", "leaf-1-r0"];
+        let named = |mark| vec![("leaf-0".into(), mark), ("leaf-1-r0".into(), None)];
+        assert_eq!(groups_of(&overview, &leaves), named(None), "findings of nodes and ports");
+        let leaf = Some("leaf-0-r1".into());
+        overview.findings[0].entity = Entity { leaf, ..Entity::new(EntityKind::Leaf) };
+        assert_eq!(groups_of(&overview, &leaves), named(Some(Severity::Critical)));
+        let leaves = ["leaf-a", "leaf-b, leaf-c", "leaf-b, leaf-c", "leaf-b, leaf-c"];
+        let names = groups_of(&overview, &leaves).into_iter().map(|(name, _)| name);
+        assert_eq!(names.collect::<Vec<_>>(), ["leaf-a", "leaf-b"], "no name of their own");
+    }
 }

@@ -26,8 +26,8 @@ const MARK: Modifier = Modifier::UNDERLINED.union(Modifier::BOLD);
 /// Maximum width of a row label.
 const LABEL: usize = 16;
 
-/// Draws the map into its area, title first. A node that an open finding names has the finding's sign after its name;
-/// a cell without a name is underlined.
+/// Draws the map into its area, title first. A node, leaf or rack that an open finding names has the finding's sign after
+/// its name; a cell without a name is underlined.
 ///
 /// ```text
 ///  HEAT      one cell = one GPU, by node              gpu003: 8 waiting
@@ -202,7 +202,7 @@ impl HeatRenderer<'_> {
         for group in (first..index.group_count()).take(grid.per_row) {
             let nodes = index.nodes_of(group..group + 1);
             let is_selected = self.chosen.is_some_and(|node| nodes.contains(&node));
-            let mark = index.worst_of(nodes).finding;
+            let mark = index.finding_of(group);
             if grid.named || group == first {
                 let dim = self.theme.style_for(StyleRole::Dim);
                 let style =
@@ -264,12 +264,15 @@ impl HeatRenderer<'_> {
                 cells.push(selected(mark_cell(worst, cell)));
                 continue;
             }
+            let is_marked = index.knows_groups() && index.worst_of(&[*node]).finding.is_some();
+            let node_mark = if is_marked { MARK } else { Modifier::empty() };
             let gpus = index.states_of(*node).bytes().zip(index.gpus_of(*node));
             cells.extend(gpus.map(|(code, gpu)| {
-                selected(match values {
+                let (sign, style) = match values {
                     Some(values) => values.gpu_cell(gpu, theme),
                     None => state_cell(theme::ranked_state(code).1, theme),
-                })
+                };
+                selected((sign, style.add_modifier(node_mark)))
             }));
         }
         cells.truncate(available);
