@@ -42,7 +42,7 @@ const STEPS: [TourStep; 13] = [
     step(
         99,
         &[KeyPress::Char('4')],
-        "4: the network, worst leaf first; ✖ has a finding, x is a port that is down",
+        "4: the network, worst leaf first; ✖ ▲ a finding, x a port that is down",
     ),
     step(
         106,

@@ -1,6 +1,6 @@
 //! Network screen: leaves by rails, each cell with the worse of its two directions.
 
-use gaunt_schema::{SanitizedText, UnixMs};
+use gaunt_schema::{SanitizedText, Severity, UnixMs};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -23,7 +23,9 @@ use crate::{
     theme::{self, StyleRole, Theme},
     view::{cable_rows, draw_lines},
 };
-use gaunt_api::{FabricCellColumns, FabricMatrix, Filter, Question, Subject, filter::quote_text};
+use gaunt_api::{
+    FabricCellColumns, FabricMatrix, Filter, Finding, Question, Subject, filter::quote_text,
+};
 
 /// Columns of a cell, its gap included.
 const CELL: usize = 8;
@@ -172,7 +174,7 @@ impl NetworkScreen {
         let label = rows.iter().map(names).max().unwrap_or(0).clamp(6, LEAF);
         let width = usize::from(area.width);
         let columns = width.saturating_sub(label + 2);
-        let cell_width = fit_cell_width(fabric, state.measure, columns);
+        let cell_width = fit_cell_width(fabric, state, columns);
         let fits = (columns / cell_width).max(1);
         let (leaf, rail) = cursor_cell(state, fabric, &rows);
         let chosen = rows.get(leaf).and_then(|it| it.row.cells.get(rail).copied().flatten());
@@ -203,7 +205,7 @@ impl NetworkScreen {
                     || (String::new(), Style::new()),
                     |index| {
                         let is_odd = deviates.get(column).copied().unwrap_or(false);
-                        render_cell(fabric, index, state.measure, is_odd, theme)
+                        render_cell(fabric, index, state, is_odd, theme)
                     },
                 );
                 let chosen = (at, column) == (leaf, rail);
@@ -229,31 +231,38 @@ fn render_below(
     (width, height): (usize, usize),
     theme: Theme,
 ) -> Vec<Line<'static>> {
-    let mut below = cable_rows::render_cell_numbers(fabric, chosen, width, theme);
+    let findings = open_findings(state);
+    let mut below = cable_rows::render_cell_numbers(fabric, chosen, findings, width, theme);
     let asked = selected_cables(state);
     let cables = state.data.cables.as_ref().filter(|(of, _)| asked.as_ref() == Some(of));
     let domains = state.data.domains.as_ref();
-    let domains =
-        domains.map_or_else(Vec::new, |(_, gpus)| cable_rows::render_domains(gpus, theme));
+    let domains = domains
+        .map_or_else(Vec::new, |(_, gpus)| cable_rows::render_domains(gpus, findings, theme));
     if let Some((_, ports)) = cables {
         let at = below.len() - 1;
         let left = height.saturating_sub(below.len());
         let left = left.saturating_sub(domains.len()).max(left.min(MIN_CABLES));
-        below.splice(at..at, cable_rows::render_cables(ports, theme).into_iter().take(left));
+        let cables = cable_rows::render_cables(ports, findings, theme);
+        below.splice(at..at, cables.into_iter().take(left));
     }
     below.extend(domains);
     below.truncate(height);
     below
 }
 
+/// Returns the findings of the overview.
+fn open_findings(state: &ConsoleState) -> &[Finding] {
+    state.data.overview.as_deref().map_or(&[], |overview| &overview.findings)
+}
+
 /// Returns the columns of a cell: narrower than usual if the rails then fit, but never than its widest text.
-fn fit_cell_width(fabric: &FabricMatrix, measure: NetworkMeasure, columns: usize) -> usize {
+fn fit_cell_width(fabric: &FabricMatrix, state: &ConsoleState, columns: usize) -> usize {
     let rails = fabric.rails.len().max(1);
     if rails * CELL <= columns {
         return CELL;
     }
     let cells = 0..fabric.cells.ports.len();
-    let texts = cells.map(|at| display_text::text_width(&cell_text(fabric, at, measure)));
+    let texts = cells.map(|at| display_text::text_width(&cell_text(fabric, at, state)));
     let names = fabric.rails.iter().map(|rail| if rail.is_empty() { 6 } else { rail.len() + 1 });
     let widest = texts.chain(names).max().unwrap_or(CELL);
     (widest + 1).clamp(4, CELL).max((columns / rails).min(CELL))
@@ -388,7 +397,7 @@ fn render_title(
 const fn measure_label(measure: NetworkMeasure) -> &'static str {
     match measure {
         NetworkMeasure::Load => "load, % of the line rate; x port down",
-        NetworkMeasure::Pauses => "PFC pause, % of time: ◀ received  ▶ sent",
+        NetworkMeasure::Pauses => "PFC pause, % of time: ↓ received  ↑ sent",
         NetworkMeasure::Congestion => "CNPs and ECN-marked packets per second",
         NetworkMeasure::Errors => "link errors per second",
         NetworkMeasure::Flaps => "link downs per second",
@@ -421,29 +430,36 @@ fn render_rails(
 fn render_cell(
     fabric: &FabricMatrix,
     index: usize,
-    measure: NetworkMeasure,
+    state: &ConsoleState,
     deviates: bool,
     theme: Theme,
 ) -> (String, Style) {
-    let text = cell_text(fabric, index, measure);
-    let meaning = match (text.starts_with(['✖', 'x']), deviates) {
-        (true, _) => StyleRole::Bad,
-        (false, true) => StyleRole::Waiting,
-        (false, false) => StyleRole::Dim,
+    let text = cell_text(fabric, index, state);
+    let style = match (cell_severity(fabric, index, state), text.starts_with('x'), deviates) {
+        (Some(severity), ..) => theme.severity_style(severity),
+        (None, true, _) => theme.style_for(StyleRole::Bad),
+        (None, false, true) => theme.style_for(StyleRole::Waiting),
+        (None, false, false) => theme.style_for(StyleRole::Dim),
     };
-    (text, theme.style_for(meaning))
+    (text, style)
+}
+
+/// Returns the severity of the worst finding of a cell.
+fn cell_severity(fabric: &FabricMatrix, index: usize, state: &ConsoleState) -> Option<Severity> {
+    let kind = fabric.cells.finding.get(index).copied().flatten()?;
+    Some(cable_rows::severity_of(open_findings(state), kind.as_str(), None))
 }
 
 /// Returns the text of a cell: the sign of a finding, a cross for ports that are down, and the number of the measure.
-fn cell_text(fabric: &FabricMatrix, index: usize, measure: NetworkMeasure) -> String {
+fn cell_text(fabric: &FabricMatrix, index: usize, state: &ConsoleState) -> String {
     let cells = &fabric.cells;
     let (ports, active) = (cells.ports[index], cells.active[index]);
-    let mark = if cells.finding.get(index).copied().flatten().is_some() { "✖" } else { "" };
+    let mark = cell_severity(fabric, index, state).map_or("", theme::severity_sign);
     if active == 0 && ports > 0 {
         return format!("{mark}x");
     }
     let down = if active < ports { "x" } else { "" };
-    format!("{mark}{down}{}", render_measure(cells, index, measure))
+    format!("{mark}{down}{}", render_measure(cells, index, state.measure))
 }
 
 /// Renders the number of a cell; pauses with their direction.
@@ -456,7 +472,7 @@ fn render_measure(cells: &FabricCellColumns, index: usize, measure: NetworkMeasu
         NetworkMeasure::Pauses if value < 0.000_5 => "0".to_owned(),
         NetworkMeasure::Pauses => {
             let received = value_at(&cells.pause_received_ratio, index) == Some(value);
-            format!("{}{:.1}", if received { "◀" } else { "▶" }, value * 100.0)
+            format!("{}{:.1}", if received { "↓" } else { "↑" }, value * 100.0)
         }
         NetworkMeasure::Congestion | NetworkMeasure::Errors | NetworkMeasure::Flaps => {
             display_text::format_short_rate(value.into())

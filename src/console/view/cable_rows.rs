@@ -1,15 +1,15 @@
 //! Below the network map: the numbers of a cell, its cables with both of their ends, and the NVLink domains of the fleet.
 
-use gaunt_schema::SanitizedText;
+use gaunt_schema::{SanitizedText, Severity};
 use ratatui::text::{Line, Span};
 
 use crate::{
     display_text,
     fabric_cables::DomainTotals,
     fabric_peers::value_at,
-    theme::{StyleRole, Theme},
+    theme::{self, StyleRole, Theme},
 };
-use gaunt_api::{AnswerTable, FabricMatrix};
+use gaunt_api::{AnswerTable, FabricMatrix, Finding};
 
 /// Most columns of either end of a cable: `gpu003 mlx5_3/1`, `leaf-00-r3 port 17`.
 const END: usize = 26;
@@ -20,10 +20,27 @@ const DOMAIN: usize = 28;
 /// Most domains that are listed.
 const SHOWN_DOMAINS: usize = 6;
 
+/// Returns the worst severity of the open findings of a kind, on a node if one of them is there; a kind that is not
+/// listed is critical.
+pub(crate) fn severity_of(findings: &[Finding], kind: &str, node: Option<&str>) -> Severity {
+    let of_kind = || findings.iter().filter(|finding| finding.kind.as_str() == kind);
+    let is_there = |finding: &&Finding| node.is_some() && finding.entity.node.as_deref() == node;
+    let there = of_kind().filter(is_there).map(|finding| finding.severity).max();
+    let any = || of_kind().map(|finding| finding.severity).max();
+    there.or_else(any).unwrap_or(Severity::Critical)
+}
+
+/// Renders the name of a finding with the sign of its severity.
+fn render_kind(severity: Severity, kind: &str, theme: Theme) -> Span<'static> {
+    let text = format!("{} {kind}", theme::severity_sign(severity));
+    Span::styled(text, theme.severity_style(severity))
+}
+
 /// Renders all numbers of the cell under the cursor.
 pub(crate) fn render_cell_numbers(
     fabric: &FabricMatrix,
     cell: Option<usize>,
+    findings: &[Finding],
     width: usize,
     theme: Theme,
 ) -> Vec<Line<'static>> {
@@ -75,7 +92,9 @@ pub(crate) fn render_cell_numbers(
     let text = display_text::join_groups(&groups, "  ·  ", width.saturating_sub(3));
     lines.extend(text.into_iter().map(|line| Line::raw(format!("   {line}"))));
     if let Some(kind) = cells.finding.get(index).copied().flatten() {
-        lines.push(Line::styled(format!("   ✖ {kind}"), theme.style_for(StyleRole::Bad)));
+        let kind = kind.as_str();
+        let name = render_kind(severity_of(findings, kind, None), kind, theme);
+        lines.push(Line::from(vec![Span::raw("   "), name]));
     }
     lines.push(Line::styled("   Enter: list the ports", theme.style_for(StyleRole::Dim)));
     lines
@@ -87,7 +106,11 @@ pub(crate) fn render_cell_numbers(
 ///    gpu003 mlx5_3/1 ─ leaf-00-r3 port 17   down             ✖ port_down
 ///    gpu004 mlx5_3/1 ─ leaf-00-r3 port 18   active  load 38 %
 /// ```
-pub(crate) fn render_cables(ports: &AnswerTable, theme: Theme) -> Vec<Line<'static>> {
+pub(crate) fn render_cables(
+    ports: &AnswerTable,
+    findings: &[Finding],
+    theme: Theme,
+) -> Vec<Line<'static>> {
     let text = |name: &str, row| ports.find_column(name).and_then(|column| column.text_at(row));
     let words = |text: Option<&SanitizedText>| text.map_or_else(String::new, ToString::to_string);
     let rows = 0..ports.rows as usize;
@@ -121,10 +144,11 @@ pub(crate) fn render_cables(ports: &AnswerTable, theme: Theme) -> Vec<Line<'stat
         let mut spans = vec![
             Span::raw(format!("   {} ─ ", display_text::align_left(near, near_width))),
             Span::raw(format!("{}  ", display_text::align_left(far, far_width))),
-            Span::styled(format!("{state:<8} {load:<10}"), theme.style_for(meaning)),
+            Span::styled(format!("{state:<8} {load:<10}  "), theme.style_for(meaning)),
         ];
         if let Some(kind) = text("finding", row) {
-            spans.push(Span::styled(format!("✖ {kind}"), theme.style_for(StyleRole::Bad)));
+            let node = text("node", row).map(SanitizedText::as_str);
+            spans.push(render_kind(severity_of(findings, kind, node), kind, theme));
         }
         Line::from(spans)
     });
@@ -137,7 +161,11 @@ pub(crate) fn render_cables(ports: &AnswerTable, theme: Theme) -> Vec<Line<'stat
 ///  NVLINK   18 domains larger than a node
 ///    domain-03                      72 GPUs   3.2 GPUs lost   ✖ nvlink_degraded
 /// ```
-pub(crate) fn render_domains(gpus: &AnswerTable, theme: Theme) -> Vec<Line<'static>> {
+pub(crate) fn render_domains(
+    gpus: &AnswerTable,
+    findings: &[Finding],
+    theme: Theme,
+) -> Vec<Line<'static>> {
     let domains = DomainTotals::of(gpus);
     if domains.is_empty() {
         return Vec::new();
@@ -157,7 +185,7 @@ pub(crate) fn render_domains(gpus: &AnswerTable, theme: Theme) -> Vec<Line<'stat
         let mut spans =
             vec![Span::raw(format!("   {name} {:>5} GPUs {lost:>8} GPUs lost   ", domain.gpus))];
         if let Some(kind) = &domain.finding {
-            spans.push(Span::styled(format!("✖ {kind}"), theme.style_for(StyleRole::Bad)));
+            spans.push(render_kind(severity_of(findings, kind, None), kind, theme));
         }
         lines.push(Line::from(spans));
     }
@@ -167,4 +195,34 @@ pub(crate) fn render_domains(gpus: &AnswerTable, theme: Theme) -> Vec<Line<'stat
         lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        sample_answers::{self, build_table, number_cells, text_cells},
+        theme::{ColourDepth, GlyphSet},
+    };
+    use gaunt_api::Subject;
+
+    #[test]
+    fn cable_has_the_severity_of_its_finding_apart_from_its_load() {
+        let mut finding = sample_answers::port_down_finding();
+        finding.severity = Severity::Warning;
+        let ports = build_table(
+            Subject::Ports,
+            vec![
+                ("node", text_cells(&["gpu003"])),
+                ("state", text_cells(&["active"])),
+                ("load", number_cells(&[Some(1.03)])),
+                ("finding", text_cells(&["port_down"])),
+            ],
+        );
+        let theme = Theme::new(ColourDepth::None, GlyphSet::Unicode, |_| None);
+        let line = |findings: &[Finding]| render_cables(&ports, findings, theme)[0].to_string();
+        let shown = line(&[finding]);
+        assert!(shown.ends_with("load 103 %  ▲ port_down"), "{shown}");
+        assert!(line(&[]).ends_with("✖ port_down"), "a finding that is not listed");
+    }
 }
