@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gaunt_schema::{DeviceClass, SanitizedText};
+use gaunt_schema::{DeviceClass, Entity, EntityKind, SanitizedText};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -19,8 +19,10 @@ use crate::{
     theme::{StyleRole, Theme},
     view::{device_graphs, draw_lines, event_rows, node_details, node_tables, render_titled_line},
 };
-use gaunt_api::DeviceDetail;
+use gaunt_api::{DeviceDetail, Finding};
 
+/// Most findings above the graphs.
+const FINDINGS: usize = 2;
 /// Number of events below the graphs.
 const EVENTS: usize = 6;
 
@@ -110,6 +112,10 @@ impl ScreenView for DeviceScreen {
         let text = format!("   last {span}, newest at the right");
         lines[1].push_span(Span::styled(text, theme.style_for(StyleRole::Dim)));
         lines.extend(render_info_labels(device, width, theme));
+        let findings = detail.findings.iter().filter(|finding| self.is_concerned(finding));
+        for finding in findings.take(FINDINGS) {
+            lines.extend(node_details::render_finding(finding, detail.at, width, theme));
+        }
         lines.push(Line::default());
         let happened = event_rows::render_device_events(detail, name, EVENTS, width, theme);
         let left = usize::from(area.height).saturating_sub(lines.len() + happened.len());
@@ -123,6 +129,27 @@ impl ScreenView for DeviceScreen {
 }
 
 impl DeviceScreen {
+    /// Returns whether a finding of the node names this device, as its cause or as a victim, or the node of this GPU.
+    fn is_concerned(&self, finding: &Finding) -> bool {
+        let Self(node, class, name) = self;
+        let is_this = |entity: &Entity| {
+            let part = match class {
+                DeviceClass::Gpu => entity.gpu.as_ref().map(|gpu| format!("GPU {gpu}")),
+                _ => entity
+                    .device
+                    .as_ref()
+                    .zip(entity.port.as_ref())
+                    .map(|(d, p)| format!("{d}/{p}")),
+            };
+            entity.node.as_ref() == Some(node) && part.as_deref() == Some(name.as_str())
+        };
+        let cause = &finding.entity;
+        let is_node = cause.kind == EntityKind::Node && cause.node.as_ref() == Some(node);
+        is_this(cause)
+            || finding.victims.iter().any(is_this)
+            || (*class == DeviceClass::Gpu && is_node)
+    }
+
     fn device<'a>(&self, state: &'a ConsoleState) -> Option<&'a DeviceDetail> {
         let detail = state.node_detail(&self.0)?;
         detail.devices.iter().find(|device| device.class == self.1 && device.name == self.2)

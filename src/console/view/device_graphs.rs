@@ -10,7 +10,10 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{axis_graph, node_tables};
+use super::{
+    axis_graph,
+    node_tables::{self, port_table},
+};
 use crate::{
     display_text,
     display_units::DisplayUnits,
@@ -81,7 +84,10 @@ pub(crate) fn find_graph(class: DeviceClass, key: &str) -> Option<GraphMetric> {
 impl GraphMetric {
     /// Returns the limit of the device, in the unit of the points.
     pub(crate) fn limit_value(self, device: &DeviceDetail) -> Option<f32> {
-        let limit = device.last_value(&self.limit?.series_key())? as f32;
+        let limit = match self.limit? {
+            port::RATE => port_table::usable_rate(device)? as f32,
+            limit => device.last_value(&limit.series_key())? as f32,
+        };
         (limit.is_finite() && limit > 0.0).then_some(limit)
     }
 

@@ -86,6 +86,13 @@ pub(crate) fn full_rate(device: &DeviceDetail) -> Option<f64> {
     rates.filter(|rate| rate.is_finite() && *rate > 0.0).reduce(f64::max)
 }
 
+/// Returns the line rate of a port, unless it is down and its rate from before is not known.
+pub(crate) fn usable_rate(device: &DeviceDetail) -> Option<f64> {
+    let is_active = device.last_value(metric_key(port::STATE)).is_none_or(|state| state == 4.0);
+    let now = device.last_value(metric_key(port::RATE));
+    full_rate(device).filter(|rate| is_active || now.is_none_or(|now| now < *rate))
+}
+
 /// Port error counters: each of them counts lost packets or lost links.
 const PORT_ERRORS: [MetricId; 6] = [
     port::SYMBOL_ERRORS,
