@@ -123,3 +123,21 @@ fn every_screen_names_clusters_that_do_not_answer() {
     let header = &GoldenConsole::with_overview(overview).draw(80, 24)[0];
     assert!(header.contains("2 clusters silent"), "{header}");
 }
+
+#[test]
+fn overview_counts_the_worse_findings_above_the_cursor() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.press_keys(&[KeyPress::Char('G')]);
+    let screen = console.draw(80, 14).join("\n");
+    assert!(screen.contains("1 worse finding above; press 2 to list"), "{screen}");
+}
+
+#[test]
+fn sentence_that_is_cut_ends_with_an_ellipsis() {
+    let mut overview = sample_answers::two_faults_overview(32);
+    overview.findings[0].summary = "word ".repeat(40);
+    let mut console = GoldenConsole::with_overview(overview);
+    let screen = console.draw(60, 15);
+    let more = screen.iter().position(|line| line.contains("press 2 to list")).unwrap();
+    assert!(screen[more - 1].trim_end().ends_with("word…"), "{screen:#?}");
+}

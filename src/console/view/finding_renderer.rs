@@ -85,11 +85,14 @@ impl FindingRenderer<'_> {
         let at = self.selected.unwrap_or(0);
         let rows_in = |lines| visible_rows(rows.len(), at, lines, |row| heights[row]);
         let mut visible = rows_in(height);
-        let mut hidden = more;
+        let (mut above, mut below) = (0, more);
         if more > 0 || visible.len() < rows.len() {
             visible = rows_in(height.saturating_sub(1));
-            let unseen = rows.iter().enumerate().filter(|(row, _)| !visible.contains(row));
-            hidden += unseen.map(|(_, row)| row.finding_count()).sum::<usize>();
+            let count = |rows: &[FindingRow<'_>]| -> usize {
+                rows.iter().map(|row| row.finding_count()).sum()
+            };
+            above = count(&rows[..visible.start]);
+            below += count(&rows[visible.end..]);
         }
         let mut lines = Vec::with_capacity(height);
         for at in visible {
@@ -99,11 +102,13 @@ impl FindingRenderer<'_> {
                 lines.extend(sentence.map(|line| (line, Some(at))));
             }
         }
-        if hidden > 0 {
-            lines.truncate(height.saturating_sub(1));
-            let count = display_text::format_count(hidden as u64);
-            let noun = if hidden == 1 { "finding" } else { "findings" };
-            let text = format!("   and {count} more {noun}; press 2 to list");
+        let height = height.saturating_sub(usize::from(above + below > 0));
+        if lines.len() > height {
+            lines.truncate(height);
+            lines.last_mut().into_iter().for_each(|(line, _)| line.push_span("…"));
+        }
+        if above + below > 0 {
+            let text = format!("   {}; press 2 to list", count_hidden(above, below));
             let text = display_text::truncate_text(&text, self.width);
             lines.push((Line::styled(text, self.theme.style_for(StyleRole::Dim)), None));
         }
@@ -317,6 +322,17 @@ impl FindingRenderer<'_> {
     fn align_numbers(self, since: &str, lost: &str, cost: &str, sure: &str) -> String {
         let cost = if self.shows_cost() { format!("{cost:>COST$}") } else { String::new() };
         format!("{since:>7}{lost:>11}{cost}{sure:>6}")
+    }
+}
+
+/// Counts the findings without a row: those before the shown ones, which are worse, and those after them.
+fn count_hidden(above: usize, below: usize) -> String {
+    let count = |hidden: usize| display_text::format_count(hidden as u64);
+    let noun = |hidden: usize| if hidden == 1 { "finding" } else { "findings" };
+    match (above, below) {
+        (0, _) => format!("and {} more {}", count(below), noun(below)),
+        (_, 0) => format!("{} worse {} above", count(above), noun(above)),
+        _ => format!("{} worse {} above, {} more below", count(above), noun(above), count(below)),
     }
 }
 
