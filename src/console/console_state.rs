@@ -68,6 +68,8 @@ pub(crate) struct ConsoleState {
     pub(crate) past_instant: Option<UnixMs>,
     /// When that instant was asked for, by the console's clock; none once its overview has arrived.
     pub(crate) instant_asked: Option<UnixMs>,
+    /// The mark that the user stepped to, while its instant is shown.
+    pub(crate) shown_mark: Option<TimeMark>,
     /// What happened in the last minutes, oldest first, as of the newest present that was shown.
     pub(crate) marks: Vec<TimeMark>,
     /// The oldest instant of the history, as the source reported it last.
@@ -357,6 +359,7 @@ impl ConsoleState {
             clusters: Vec::new(),
             past_instant: None,
             instant_asked: None,
+            shown_mark: None,
             marks: Vec::new(),
             history_start: None,
             last_present: None,

@@ -27,6 +27,7 @@ mod golden_lists;
 mod grouped_findings;
 mod hostile_pages;
 mod key_sequences;
+mod mark_steps;
 mod narrow_screens;
 mod plain_terminals;
 mod scenario_screens;

@@ -189,7 +189,7 @@ pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
         "at" => {
             let instant = TimeArgument::parse(needs("a time: -20m, 12:03, now")?);
             PromptCommand::ShowInstant(Some(
-                instant.ok_or("invalid time; use -20m, -90s, 12:03 or now")?,
+                instant.ok_or("invalid time; use -20m, -90s, -7d, 12:03 or now")?,
             ))
         }
         "live" | "now" => PromptCommand::ShowInstant(None),

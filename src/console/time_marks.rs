@@ -1,8 +1,8 @@
-//! Marks on the time bar: where findings began, jobs started and ended, and nodes changed.
+//! Marks on the time bar: where findings opened, jobs started and ended, and nodes changed.
 
 use gaunt_schema::{SanitizedText, Severity, UnixMs};
 
-use gaunt_api::{FleetChangeKind, Overview};
+use gaunt_api::{Finding, FleetChangeKind, Overview};
 
 /// Maximum number of marks: more than a bar has columns for.
 const MAX_MARKS: usize = 160;
@@ -27,16 +27,22 @@ pub(crate) enum MarkKind {
     JobStarted,
     /// Nodes rebooted, or have another driver or kernel.
     NodeChanged,
-    /// A finding began.
+    /// A finding opened.
     Finding(Severity),
 }
 
 /// Returns the times of what is marked, without its text, in any order.
 pub(crate) fn mark_times(overview: &Overview) -> impl Iterator<Item = (UnixMs, MarkKind)> {
     let findings = overview.findings.iter();
-    let findings = findings.map(|finding| (finding.since, MarkKind::Finding(finding.severity)));
+    let findings =
+        findings.map(|finding| (opening_time(finding), MarkKind::Finding(finding.severity)));
     let changes = overview.changes.iter().map(|change| (change.at, change_mark(change.kind)));
     findings.chain(changes).filter(|(at, _)| *at <= overview.at)
+}
+
+/// Returns when a finding opened: from then on it is listed, while its evidence may be older.
+fn opening_time(finding: &Finding) -> UnixMs {
+    finding.life.opened.max(finding.since)
 }
 
 const fn change_mark(kind: FleetChangeKind) -> MarkKind {
@@ -52,7 +58,7 @@ const fn change_mark(kind: FleetChangeKind) -> MarkKind {
 /// Returns the marks of an overview, oldest first.
 pub(crate) fn collect_marks(overview: &Overview) -> Vec<TimeMark> {
     let findings = overview.findings.iter().map(|finding| TimeMark {
-        at: finding.since,
+        at: opening_time(finding),
         kind: MarkKind::Finding(finding.severity),
         text: SanitizedText::new(&format!("{} {}", finding.kind, finding.entity)),
     });
@@ -87,7 +93,7 @@ mod tests {
     fn marks_are_in_order_of_time_and_found_on_both_sides() {
         let marks = collect_marks(&sample_answers::two_faults_overview(8));
         let ages: Vec<i64> = marks.iter().map(|mark| (AT.0 - mark.at.0) / 1_000).collect();
-        assert_eq!(ages, [385, 370, 40], "a job start, then two findings");
+        assert_eq!(ages, [385, 368, 40], "a job start, then two findings");
         assert_eq!(marks[0].kind, MarkKind::JobStarted);
         assert_eq!(previous_mark(&marks, AT), Some(&marks[2]));
         assert_eq!(previous_mark(&marks, marks[2].at), Some(&marks[1]));

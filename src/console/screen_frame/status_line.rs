@@ -137,20 +137,23 @@ fn render_late_answer(state: &ConsoleState) -> Option<(String, StyleRole)> {
 
 /// Renders the shown instant of the past.
 fn render_past_time(state: &ConsoleState) -> Option<(String, StyleRole)> {
-    let then = state.past_instant?;
+    let asked = state.past_instant?;
+    let answered = state.data.overview.as_deref().filter(|_| state.instant_asked.is_none());
+    // The newest instant that the source keeps may be older than the one that was asked for.
+    let then = answered.map_or(asked, |overview| overview.at);
     let ago = state.newest_now().map_or_else(String::new, |now| {
         format!(", {} ago", display_text::format_duration(now.duration_since(then)))
     });
-    let mark = state.marks.iter().find(|mark| mark.at == then);
-    let mark = mark.map_or_else(String::new, |mark| format!(": {}", mark.text));
+    let mark =
+        state.shown_mark.as_ref().map_or_else(String::new, |mark| format!(": {}", mark.text));
     let at = display_text::format_time_of_day(then);
     let is_loading = |asked: UnixMs| state.now.duration_since(asked) >= LOADING;
     if state.instant_asked.is_some_and(is_loading) {
         let shown = state.data.overview.as_deref().map(|overview| overview.at)?;
         let shown = display_text::format_time_of_day(shown);
-        let text = format!(" ◀ past: {at}{ago}: loading; rows are of {shown}   .: now");
+        let text = format!(" past: {at}{ago}: loading; rows are of {shown}   .: now");
         return Some((text, StyleRole::Waiting));
     }
-    let text = format!(" ◀ past: {at}{ago}{mark}   [ ]: mark   ( ): 10 s   {{ }}: 1 min   .: now");
+    let text = format!(" past: {at}{ago}{mark}   [ ]: mark   ( ): 10 s   {{ }}: 1 min   .: now");
     Some((text, StyleRole::Starved))
 }

@@ -86,6 +86,9 @@ fn store_answer(state: &mut ConsoleState, question: &Question, answer: Answer) -
 }
 
 fn store_overview(state: &mut ConsoleState, mut overview: Arc<Overview>) -> UpdateOutcome {
+    if let Some(outcome) = time_navigation::show_after_mark(state, overview.at) {
+        return outcome;
+    }
     state.record_overview_time(overview.at);
     state.instant_asked = None;
     if let Some(groups) = missing_groups(&overview.findings, &overview.groups) {

@@ -16,6 +16,12 @@ use crate::{
 };
 use gaunt_api::Refusal;
 
+/// The time between two instants that a source keeps.
+const MARK_STEP: Duration = Duration::from_secs(10);
+
+/// How far after a mark an instant is sought.
+const MARK_REACH: Duration = Duration::from_secs(30);
+
 /// Goes back or forward by one step; forward beyond the present returns to the present.
 pub(super) fn step_time(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
     let Some(shown) = state.data.overview.as_deref().map(|overview| overview.at) else {
@@ -48,7 +54,8 @@ pub(super) fn step_time(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOu
 /// Goes back to the previous mark or forward to the next one; without one by a small step.
 pub(super) fn step_to_mark(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
     let shown = state.data.overview.as_deref().map(|overview| overview.at);
-    let Some(from) = state.past_instant.or(shown) else { return UpdateOutcome::default() };
+    let from = state.shown_mark.as_ref().map(|mark| mark.at).or(state.past_instant).or(shown);
+    let Some(from) = from else { return UpdateOutcome::default() };
     let back = intent == KeyIntent::PreviousMark;
     let kept = |mark: &&TimeMark| state.history_start.is_none_or(|start| mark.at >= start);
     let mark = if back {
@@ -56,10 +63,26 @@ pub(super) fn step_to_mark(state: &mut ConsoleState, intent: KeyIntent) -> Updat
     } else {
         time_marks::next_mark(&state.marks, from)
     };
-    match mark.map(|mark| mark.at) {
-        Some(at) => show_instant(state, Some(at)),
+    match mark.cloned() {
+        Some(mark) => show_mark(state, mark.at, mark),
         None => step_time(state, if back { KeyIntent::Earlier } else { KeyIntent::Later }),
     }
+}
+
+/// Shows an instant at or after a mark.
+fn show_mark(state: &mut ConsoleState, at: UnixMs, mark: TimeMark) -> UpdateOutcome {
+    let outcome = show_instant(state, Some(at));
+    state.shown_mark = Some(mark);
+    outcome
+}
+
+/// Asks for a later instant if the answer for that of a mark is from before it: the source keeps an instant of each ten
+/// seconds, and what is marked is not in the one before.
+pub(super) fn show_after_mark(state: &mut ConsoleState, answered: UnixMs) -> Option<UpdateOutcome> {
+    let mark = state.shown_mark.clone().filter(|mark| answered < mark.at)?;
+    let later = state.past_instant? + MARK_STEP;
+    let is_past = state.newest_now().is_some_and(|now| later < now);
+    (is_past && later <= mark.at + MARK_REACH).then(|| show_mark(state, later, mark))
 }
 
 /// Seeks a replay to an instant, or to its end.
@@ -106,6 +129,7 @@ pub(super) fn show_instant(state: &mut ConsoleState, then: Option<UnixMs>) -> Up
                 state.data.overview.as_deref().map(|overview| (state.now, overview.at));
         }
         state.past_instant = then;
+        state.shown_mark = None;
         state.instant_asked = then.map(|_| state.now);
         // Until the answer arrives, the shown data is of another instant: keep only the frame.
         let retained =
