@@ -71,7 +71,13 @@ const COMMON_KEYS: &[KeyBinding] = &[
     bind(&[KeyPress::Char('?')], "?", KeyIntent::Help, "show or hide this page", Some("keys")),
     bind(&[KeyPress::Ctrl('l')], "Ctrl-L", KeyIntent::Redraw, "redraw the screen", None),
     bind(&[KeyPress::Ctrl('z')], "Ctrl-Z", KeyIntent::Suspend, "suspend; `fg` resumes", None),
-    bind(&[KeyPress::Char('q'), KeyPress::Ctrl('c')], "q", KeyIntent::Quit, "quit", Some("quit")),
+    bind(
+        &[KeyPress::Char('q'), KeyPress::Ctrl('c')],
+        "q",
+        KeyIntent::Quit,
+        "quit; also Ctrl-C",
+        Some("quit"),
+    ),
 ];
 
 /// Keys of the main screens.

@@ -178,6 +178,18 @@ fn render_commands(narrow: bool, theme: Theme) -> Vec<Line<'static>> {
     lines
 }
 
+/// The other signs.
+const SIGNS: [&str; 8] = [
+    "✖     critical finding, failed",
+    "▲     warning",
+    "●     information; live",
+    "○     past, or not live",
+    "✔     acknowledged; done",
+    "▶ ◀   job started, job ended",
+    "◆     node restarted, changed",
+    "◂     rank unlike the others",
+];
+
 fn render_signs(state: &ConsoleState, theme: Theme) -> Vec<Line<'static>> {
     let mut signs = vec![Line::styled("GPU STATES", theme.style_for(StyleRole::Title))];
     signs.extend(GpuState::ALL.iter().map(|&gpu_state| {
@@ -193,6 +205,7 @@ fn render_signs(state: &ConsoleState, theme: Theme) -> Vec<Line<'static>> {
             Span::styled(lost, theme.style_for(StyleRole::Dim)),
         ])
     }));
+    signs.extend(SIGNS.map(Line::raw));
     let reasons = [
         "–     unknown, not zero",
         "perm  no permission",
