@@ -54,6 +54,17 @@ fn filter_is_typed_completed_refused_and_applied() {
 }
 
 #[test]
+fn heading_of_the_sorted_column_is_whole() {
+    let mut console = gpu_list_console();
+    console.press_keys(&[KeyPress::Char(':')]);
+    console.type_text("sort gpu");
+    console.press_keys(&[KeyPress::Enter]);
+    console.deliver_answer(Answer::Table(Arc::new(sample_answers::gpu_table())));
+    let heading = console.draw(120, 35)[2].clone();
+    assert!(heading.contains(" GPU▲ "), "{heading}");
+}
+
+#[test]
 fn filter_is_replaced_recalled_and_cleared() {
     let mut console = gpu_list_console();
     let rows = |console: &GoldenConsole| console.state.list_state(Subject::Gpus).rows.clone();
@@ -446,24 +457,6 @@ fn finding_is_acknowledged_with_a_note_and_withdrawn() {
     assert_eq!(effects, [ConsoleEffect::Acknowledge(port_down, None)]);
     console.press_keys(&[KeyPress::Char('('), KeyPress::Char('a')]);
     assert!(console.state.prompt.is_none(), "no acknowledgement at a past time");
-}
-
-#[test]
-fn bracket_jumps_from_mark_to_mark() {
-    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
-    let mut ages = Vec::new();
-    for key in ['[', '[', '[', ']'] {
-        console.press_keys(&[KeyPress::Char(key)]);
-        ages.push((AT.0 - console.state.past_instant.unwrap().0) / 1_000);
-    }
-    assert_eq!(ages, [40, 370, 385, 370], "two findings, a job start, and back");
-    let screen = console.draw(160, 48).join("\n");
-    assert!(
-        screen.contains("◀ past: 11:57:31Z, 6m10 ago: port_down gpu003 · mlx5_1/1"),
-        "{screen}"
-    );
-    console.press_keys(&[KeyPress::Char('['), KeyPress::Char('[')]);
-    assert_eq!((AT.0 - console.state.past_instant.unwrap().0) / 1_000, 395, "else 10 s");
 }
 
 #[test]

@@ -200,8 +200,10 @@ impl ScreenView for ListScreen {
             .enumerate()
             .filter_map(|(at, field)| ListColumn::of(at, field, table, theme.units()))
             .collect();
-        let mut columns: Vec<text_table::ColumnLayout> =
-            shown.iter().map(|column| column.layout).collect();
+        let sorted_by = list.sort.map(|(field, _)| field);
+        let layouts =
+            shown.iter().map(|column| column.layout_when(sorted_by == Some(column.field)));
+        let mut columns: Vec<text_table::ColumnLayout> = layouts.collect();
         let (fits, used) = text_table::fit_columns(&columns, width.saturating_sub(2));
         columns.truncate(fits);
         let shown = &shown[..fits];
@@ -386,19 +388,19 @@ fn render_heading(
     click_areas: &mut Vec<ClickArea>,
 ) -> Line<'static> {
     let mut left = x + 1;
-    for column in shown {
-        let width = column.layout.width as u16;
+    for (column, layout) in shown.iter().zip(columns) {
+        let width = layout.width as u16;
         let area = Rect { x: left, y, width, height: 1 };
         click_areas.push(ClickArea { area, target: ClickTarget::Heading(column.position) });
         left += width + 2;
     }
     let style = theme.style_for(StyleRole::Title);
-    let names = shown.iter().map(|column| {
+    let names = shown.iter().zip(columns).map(|(column, layout)| {
         let mark = list.sort.filter(|(field, _)| *field == column.field);
         match mark {
             None => (column.title.clone(), style),
             Some((_, descending)) => {
-                let available = column.layout.width.saturating_sub(1);
+                let available = layout.width.saturating_sub(1);
                 (
                     format!(
                         "{}{}",

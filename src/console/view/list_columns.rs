@@ -103,6 +103,12 @@ impl<'a> ListColumn<'a> {
         Some(Self { position, field, column, title, layout, units })
     }
 
+    /// Returns the width and the alignment; the heading of the sorted column has an arrow.
+    pub(crate) fn layout_when(&self, is_sorted: bool) -> text_table::ColumnLayout {
+        let title = display_text::text_width(&self.title) + usize::from(is_sorted);
+        text_table::ColumnLayout { width: self.layout.width.max(title), ..self.layout }
+    }
+
     /// Renders a number in the unit of the title.
     pub(crate) fn render_number(&self, value: f64) -> String {
         let FieldKind::Number(unit) = self.field.kind else { return String::new() };
