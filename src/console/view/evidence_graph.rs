@@ -11,7 +11,7 @@ use crate::{
     theme::Theme,
 };
 use gaunt_api::evidence_query::limit_in_unit;
-use gaunt_api::{EvidenceItem, EvidenceRole, Finding, MetricHistory};
+use gaunt_api::{EvidenceItem, EvidenceRole, Finding, HistoryRelation, MetricHistory};
 
 /// The lowest graph that is readable, without its title and its time axis.
 const LOWEST: usize = 4;
@@ -44,12 +44,18 @@ pub(crate) fn render_evidence_graph(
     if lines < LOWEST || columns < NARROWEST {
         return Vec::new();
     }
-    let Some((item, history)) = choose_number(finding, histories) else { return Vec::new() };
+    let Some((item, stored, history)) = choose_number(finding, histories) else {
+        return Vec::new();
+    };
     let limit = limit_in_unit(history, item);
     let known = || history.mean.iter().flatten().copied().filter(|value| value.is_finite());
     let largest = known().fold(limit.unwrap_or(0.0), f32::max);
     let number = |value: f32| theme.units().format_value(f64::from(value), history.unit);
-    let title = SanitizedText::new(&item.what);
+    // A number that is computed from others has the history of one of them.
+    let title = match item.past {
+        HistoryRelation::Same => SanitizedText::new(&item.what),
+        _ => stored.ask.metric.clone(),
+    };
     let span = EvidenceHistory::span_ms(history);
     let mut out = vec![
         Line::default(),
@@ -71,11 +77,15 @@ pub(crate) fn render_evidence_graph(
     out
 }
 
-/// Chooses the number to draw: a proof whose series is compared with its limit, else any with a history.
+/// A number with its history.
+type DrawnNumber<'a> = (&'a EvidenceItem, &'a EvidenceHistory, &'a MetricHistory);
+
+/// Chooses the number to draw: a proof whose series is compared with its limit, else one that is the series itself, else
+/// any with a history.
 fn choose_number<'a>(
     finding: &'a Finding,
     histories: &'a [EvidenceHistory],
-) -> Option<(&'a EvidenceItem, &'a MetricHistory)> {
+) -> Option<DrawnNumber<'a>> {
     let asks = evidence_history::history_queries(finding);
     let drawn: Vec<_> = finding
         .evidence
@@ -83,11 +93,12 @@ fn choose_number<'a>(
         .zip(asks)
         .filter_map(|(item, ask)| {
             let stored = histories.iter().find(|stored| Some(&stored.ask) == ask.as_ref())?;
-            Some((item, stored.history.as_deref()?))
+            Some((item, stored, stored.history.as_deref()?))
         })
         .collect();
-    let has_limit = |(item, history): &&(&EvidenceItem, &MetricHistory)| {
+    let has_limit = |(item, _, history): &&DrawnNumber<'_>| {
         item.role == EvidenceRole::Proof && limit_in_unit(history, item).is_some()
     };
-    drawn.iter().find(has_limit).or(drawn.first()).copied()
+    let is_itself = |(item, ..): &&DrawnNumber<'_>| item.past == HistoryRelation::Same;
+    drawn.iter().find(has_limit).or(drawn.iter().find(is_itself)).or(drawn.first()).copied()
 }

@@ -11,7 +11,8 @@ use ratatui::{
 };
 
 use super::{
-    INDENT, draw_lines, evidence_graph, finding_alerts, render_paragraph, render_titled_line,
+    INDENT, axis_graph, draw_lines, evidence_graph, finding_alerts, render_paragraph,
+    render_titled_line,
 };
 use crate::{
     console_state::ConsoleState,
@@ -281,7 +282,7 @@ fn render_evidence(
         let dim = theme.style_for(StyleRole::Dim);
         let wrap_width = if beside > 0 { note } else { width.saturating_sub(6) };
         let notes = display_text::wrap_text(
-            &SanitizedText::new(&render_evidence_note(item, stored_history)),
+            &SanitizedText::new(&render_evidence_note(item, stored_history, theme)),
             wrap_width,
         );
         let (first, rest) = if beside > 0 { notes.split_at(1) } else { (&[][..], &notes[..]) };
@@ -292,23 +293,33 @@ fn render_evidence(
         lines.extend(rest.map(|note| Line::styled(format!("{}{note}", " ".repeat(indent)), dim)));
     }
     if drawn {
-        let text = " half of the height of a history is the limit";
+        let text = " half of the height of a history is the limit, unless its range is named";
         lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
     }
     lines
 }
 
+/// Returns the value at the upper edge of a history without a limit: of a share the whole, so that little is low.
+fn history_top(history: &MetricHistory) -> f32 {
+    let known = history.mean.iter().flatten().copied().filter(|value| value.is_finite());
+    axis_graph::choose_top(known.fold(0.0, f32::max), history.unit)
+}
+
 /// Renders the note of a number and the series of its history. A number derived from others shows the history of one
 /// of them, which may fall while the number rises.
-fn render_evidence_note(evidence: &EvidenceItem, stored: Option<&EvidenceHistory>) -> String {
-    let other =
-        stored.filter(|stored| evidence.past == HistoryRelation::Part && stored.history.is_some());
+fn render_evidence_note(
+    evidence: &EvidenceItem,
+    stored: Option<&EvidenceHistory>,
+    theme: Theme,
+) -> String {
     let note = evidence.describe();
-    match other {
-        None => note,
-        Some(stored) if note.is_empty() => format!("history: {}", stored.ask.metric),
-        Some(stored) => format!("{note}; history: {}", stored.ask.metric),
-    }
+    let other = stored.filter(|_| evidence.past == HistoryRelation::Part);
+    let Some((ask, history)) = other.and_then(|it| Some((&it.ask, it.history.as_deref()?))) else {
+        return note;
+    };
+    let top = theme.units().format_value(f64::from(history_top(history)), history.unit);
+    let gap = if note.is_empty() { "" } else { "; " };
+    format!("{note}{gap}history: {}, 0 to {top}", ask.metric)
 }
 
 /// Renders the last minutes of a number, with values on the wrong side of its limit in another colour.
@@ -321,7 +332,7 @@ fn render_evidence_history(
 ) -> Vec<Span<'static>> {
     let points = EvidenceHistory::newest_points(history, span_ms);
     let Some(limit) = limit_in_unit(history, evidence) else {
-        let line = sparkline::render_sparkline(points, None, columns);
+        let line = sparkline::render_sparkline(points, Some(history_top(history)), columns);
         return vec![Span::styled(line, theme.style_for(StyleRole::Neutral))];
     };
     // Of a number that a former version saved, the current side is the wrong one.
@@ -342,4 +353,33 @@ fn render_evidence_history(
     };
     let signs = signs.chars();
     signs.map(|sign| Span::styled(sign.to_string(), theme.style_for(meaning(sign)))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        sample_answers,
+        theme::{ColourDepth, GlyphSet},
+    };
+
+    #[test]
+    fn history_of_another_series_is_named_with_its_scale() {
+        let mut finding = sample_answers::starved_finding();
+        finding.evidence.truncate(1);
+        let item = &mut finding.evidence[0];
+        (item.past, item.what) = (HistoryRelation::Part, "job slowdown".into());
+        let ask = evidence_history::history_queries(&finding).swap_remove(0).unwrap();
+        let history = sample_answers::device_history(&[Some(0.01); 200]).into();
+        let stored = [EvidenceHistory { ask, received_at: UnixMs(0), history: Some(history) }];
+        let theme = Theme::new(ColourDepth::None, GlyphSet::Unicode, |_| None);
+        let lines = render_evidence(&finding, &stored, 160, theme);
+        let shown: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        assert!(shown.contains("history: io_pressure_some, 0 to 100.0 %"), "{shown}");
+        assert!(shown.contains("▁▁▁▁▁▁▁▁▁▁") && !shown.contains('▇'), "1 % is low: {shown}");
+        assert!(!shown.contains("half of the height"), "{shown}");
+        let graph = evidence_graph::render_evidence_graph(&finding, &stored, 100, 12, theme);
+        let title = graph[1].to_string();
+        assert!(title.contains("io_pressure_some") && !title.contains("job slowdown"), "{title}");
+    }
 }
