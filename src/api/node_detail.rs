@@ -69,7 +69,7 @@ pub struct NodeLine {
     pub ports: (u32, u32),
     /// The jobs on it.
     pub jobs: Vec<SanitizedText>,
-    /// The worst open finding on it or its devices.
+    /// The worst open finding on it or its devices, else the one that its loss is attributed to.
     pub finding: Option<FindingKind>,
 }
 

@@ -1,10 +1,13 @@
 //! Answers about nodes: a row for each, and the details of one.
 
-use std::{cmp::Reverse, collections::HashMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+};
 
 use gaunt_schema::{
-    DeviceClass, GpuState, MetricId, NaturalName, SanitizedText, catalogue::gpu, natural_order,
-    unit::MetricKind,
+    DeviceClass, FindingKind, GpuState, MetricId, NaturalName, SanitizedText, catalogue::gpu,
+    natural_order, unit::MetricKind,
 };
 
 use super::view::View;
@@ -164,8 +167,19 @@ impl View<'_> {
             power_watts: values(gpu::POWER).reduce(|a, b| a + b),
             ports: (active.count() as u32, ports.len() as u32),
             jobs,
-            finding: finding.map(|finding| finding.kind),
+            finding: finding.map(|finding| finding.kind).or_else(|| self.loss_finding_of(gpus)),
         }
+    }
+
+    /// The kind of the finding that most of the loss of these GPUs is attributed to.
+    fn loss_finding_of(&self, gpus: &[u32]) -> Option<FindingKind> {
+        let mut parts: BTreeMap<FindingKind, u64> = BTreeMap::new();
+        for gpu in gpus {
+            if let Some(kind) = self.loss_finding(*gpu) {
+                *parts.entry(kind).or_default() += u64::from(self.gpu_loss(*gpu).lost_parts());
+            }
+        }
+        parts.into_iter().max_by_key(|(_, parts)| *parts).map(|(kind, _)| kind)
     }
 
     fn device_detail(&self, node: &Node, class: DeviceClass, row: u32) -> Option<DeviceDetail> {

@@ -170,7 +170,7 @@ declare_fields! {
     NodeField in NODES:
     Node "node" Text: "The name of the node.",
     State "state" Text: "Freshness of the node's values.",
-    Finding "finding" Text: "The worst open finding on the node or a part of it.",
+    Finding "finding" Text: "The worst open finding on the node or a part of it, else the one that its loss is attributed to.",
     Job "job" Texts: "The jobs on the node.",
     User "user" Texts: "Users of the jobs.",
     Model "model" Texts: "The models of its GPUs.",
