@@ -26,6 +26,11 @@ impl RowCursor {
         (0..count).find(|&at| key_at(at) == key).unwrap_or(self.at.min(last))
     }
 
+    /// Moves the cursor to the row of a key, as soon as it is listed.
+    pub(crate) fn follow(&mut self, key: String) {
+        self.key = Some(key);
+    }
+
     /// Moves the cursor by a number of rows and stops at the ends.
     pub(crate) fn move_by<'a>(
         &mut self,

@@ -16,6 +16,8 @@ pub(crate) struct TimeMark {
     pub(crate) kind: MarkKind,
     /// What happened, in a few words.
     pub(crate) text: SanitizedText,
+    /// Id of the finding that opened, if one did.
+    pub(crate) finding: Option<String>,
 }
 
 /// What a mark stands for; of several in one column the last in this order is shown.
@@ -61,11 +63,13 @@ pub(crate) fn collect_marks(overview: &Overview) -> Vec<TimeMark> {
         at: opening_time(finding),
         kind: MarkKind::Finding(finding.severity),
         text: SanitizedText::new(&format!("{} {}", finding.kind, finding.entity)),
+        finding: Some(finding.id.clone()),
     });
     let changes = overview.changes.iter().map(|change| TimeMark {
         at: change.at,
         kind: change_mark(change.kind),
         text: SanitizedText::new(&change.describe()),
+        finding: None,
     });
     let mut marks: Vec<TimeMark> =
         findings.chain(changes).filter(|mark| mark.at <= overview.at).collect();

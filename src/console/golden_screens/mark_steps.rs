@@ -18,6 +18,14 @@ fn bracket_jumps_from_mark_to_mark() {
 }
 
 #[test]
+fn finding_of_the_mark_is_on_a_low_screen() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.press_keys(&[KeyPress::Char('[')]);
+    let screen = console.draw(80, 14).join("\n");
+    assert!(screen.contains("▲ data_starved"), "{screen}");
+}
+
+#[test]
 fn stepping_to_a_mark_shows_an_instant_at_or_after_it() {
     let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
     console.press_keys(&[KeyPress::Char('['), KeyPress::Char('[')]);

@@ -10,6 +10,7 @@ use crate::{
     action::{ConsoleEffect, KeyIntent},
     console_state::{ConsoleState, LatestAnswers},
     display_text,
+    finding_list_rows::FINDINGS_CURSOR,
     prompt_commands::TimeArgument,
     time_marks::{self, TimeMark},
     time_zoom::{OVERVIEW_SPAN, time_steps},
@@ -69,9 +70,12 @@ pub(super) fn step_to_mark(state: &mut ConsoleState, intent: KeyIntent) -> Updat
     }
 }
 
-/// Shows an instant at or after a mark.
+/// Shows an instant at or after a mark, with the cursor on its finding.
 fn show_mark(state: &mut ConsoleState, at: UnixMs, mark: TimeMark) -> UpdateOutcome {
     let outcome = show_instant(state, Some(at));
+    if let Some(finding) = &mark.finding {
+        state.cursors.of_mut(FINDINGS_CURSOR).follow(finding.clone());
+    }
     state.shown_mark = Some(mark);
     outcome
 }
