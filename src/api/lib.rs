@@ -20,6 +20,7 @@ pub mod finding_action;
 pub mod finding_context;
 pub mod finding_group;
 pub mod finding_list;
+pub mod finding_place;
 pub mod finding_text;
 pub mod fleet_change;
 pub mod gpu_time;

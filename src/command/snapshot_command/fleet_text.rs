@@ -15,7 +15,7 @@ use super::{
 };
 use gaunt_api::{
     EvidenceItem, Finding, FindingGroup, FindingLine, FindingList, LostGpuTime, NodeLine, Overview,
-    finding_group,
+    finding_group, finding_place,
 };
 
 /// Placeholder for an unknown value.
@@ -26,6 +26,9 @@ const FINDINGS: usize = 20;
 
 /// Columns of a finding's kind: the longest is `unexplained_slowdown`.
 const KIND: usize = 20;
+
+/// The same with an arrow.
+const NODE_KIND: usize = KIND + 2;
 
 /// Columns of the entity of a finding.
 const ENTITY: usize = 29;
@@ -42,7 +45,7 @@ pub(super) fn render_page(snapshot: &FleetSnapshot) -> String {
     lines.extend(render_loss_causes(&overview.lost));
     lines.push(String::new());
     lines.extend(render_findings(&snapshot.findings, overview.at));
-    lines.extend(render_worst_nodes(&overview.worst));
+    lines.extend(render_worst_nodes(&overview.worst, &snapshot.findings.findings));
     if let [node] = snapshot.nodes.as_slice() {
         lines.extend(node_text::render_node(node));
     }
@@ -235,13 +238,20 @@ fn render_evidence(evidence: &EvidenceItem) -> String {
     parts.join(" ")
 }
 
-fn render_worst_nodes(nodes: &[NodeLine]) -> Vec<String> {
+/// The finding of a node, with an arrow if it is about something else that the node waits for.
+fn render_node_finding(line: &NodeLine, findings: &[Finding]) -> String {
+    let Some(kind) = line.finding.map(FindingKind::as_str) else { return UNKNOWN.to_owned() };
+    let is_elsewhere = finding_place::is_elsewhere(findings, kind, &line.node, None);
+    if is_elsewhere { format!("← {kind}") } else { kind.to_owned() }
+}
+
+fn render_worst_nodes(nodes: &[NodeLine], findings: &[Finding]) -> Vec<String> {
     if nodes.is_empty() {
         return Vec::new();
     }
     let width = nodes.iter().map(|line| line.node.width()).max().unwrap_or(0).clamp(4, 24);
     let mut lines = vec![format!(
-        "{}  state  GPUs              lost   util     power  ports  {:<KIND$}  jobs",
+        "{}  state  GPUs              lost   util     power  ports  {:<NODE_KIND$}  jobs",
         pad_text("NODE", width),
         "finding"
     )];
@@ -249,7 +259,7 @@ fn render_worst_nodes(nodes: &[NodeLine]) -> Vec<String> {
         let optional = |text: Option<String>| text.unwrap_or_else(|| UNKNOWN.to_owned());
         let jobs: Vec<_> = line.jobs.iter().map(ToString::to_string).collect();
         lines.push(format!(
-            "{}  {:<5}  {:<16} {:>5.1}  {:>5}  {:>8}  {:>5}  {:<KIND$}  {}",
+            "{}  {:<5}  {:<16} {:>5.1}  {:>5}  {:>8}  {:>5}  {:<NODE_KIND$}  {}",
             pad_text(&truncate_text(&line.node, width), width),
             line.state.as_str(),
             truncate_text(&line.gpu_states, 16),
@@ -257,7 +267,7 @@ fn render_worst_nodes(nodes: &[NodeLine]) -> Vec<String> {
             optional(line.utilization_ratio.map(|ratio| format_quantity(ratio, Unit::Ratio))),
             optional(line.power_watts.map(|watts| format_quantity(watts, Unit::Watts))),
             format!("{}/{}", line.ports.0, line.ports.1),
-            line.finding.map_or(UNKNOWN, gaunt_schema::FindingKind::as_str),
+            render_node_finding(line, findings),
             jobs.join(", "),
         ));
     }

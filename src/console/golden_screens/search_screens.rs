@@ -1,5 +1,8 @@
 //! Search and relations: keys before, screen or question after.
 
+use gaunt_api::NodeLine;
+use gaunt_schema::FindingKind;
+
 use super::*;
 use crate::{
     screen::{JobScreen, ListScreen},
@@ -76,6 +79,23 @@ fn culprit_leads_to_what_waits_and_back() {
     console.press_keys(&[KeyPress::Char('w')]);
     assert_eq!(console.state.screen, NodeScreen("gpu024".into()).into());
     assert!(console.draw(80, 24).join("\n").contains("no open finding explains why this waits"));
+}
+
+#[test]
+fn node_that_waits_for_another_has_an_arrow_before_the_finding() {
+    let mut overview = sample_answers::two_faults_overview(32);
+    let template = overview.worst[0].clone();
+    let line = |node: &str| NodeLine {
+        node: node.into(),
+        finding: Some(FindingKind::PortDown),
+        ..template.clone()
+    };
+    overview.worst = vec![line("gpu003"), line("gpu004")];
+    let screen = GoldenConsole::with_overview(overview).draw(120, 35);
+    let row =
+        |node: &str| screen.iter().find(|line| line.starts_with(&format!(" {node}   "))).unwrap();
+    assert!(row("gpu003").contains("  port_down"), "{screen:#?}");
+    assert!(row("gpu004").contains("  ← port_down"), "{screen:#?}");
 }
 
 #[test]

@@ -179,7 +179,7 @@ fn render_commands(narrow: bool, theme: Theme) -> Vec<Line<'static>> {
 }
 
 /// The other signs.
-const SIGNS: [&str; 8] = [
+const SIGNS: [&str; 9] = [
     "✖     critical finding, failed",
     "▲     warning",
     "●     information; live",
@@ -187,6 +187,7 @@ const SIGNS: [&str; 8] = [
     "✔     acknowledged; done",
     "▶ ◀   job started, job ended",
     "◆     node restarted, changed",
+    "←     waits for a finding",
     "◂     rank unlike the others",
 ];
 

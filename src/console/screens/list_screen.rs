@@ -28,7 +28,7 @@ use crate::{
     },
     widget::{sparkline, text_table},
 };
-use gaunt_api::{AnswerTable, Question, Subject};
+use gaunt_api::{AnswerTable, Finding, Question, Subject, finding_place};
 
 impl ScreenView for ListScreen {
     fn commands() -> &'static [ScreenCommand] {
@@ -232,6 +232,7 @@ impl ScreenView for ListScreen {
                 theme.style_for(StyleRole::Dim),
             ));
         }
+        let findings = state.data.overview.as_deref().map_or(&[][..], |it| &it.findings);
         let at = list.cursor_position(table);
         let (offset, rows) = (table.offset as usize, table.rows as usize);
         let from = first_visible_row(at.saturating_sub(offset), rows, height);
@@ -241,7 +242,7 @@ impl ScreenView for ListScreen {
             click_areas.push(ClickArea { area, target: ClickTarget::Row(offset + row) });
             let chosen = offset + row == at;
             let cells = shown.iter().enumerate().map(|(number, column)| {
-                let (text, style) = render_cell(column, table, row, theme);
+                let (text, style) = render_cell(column, table, row, findings, theme);
                 let marked = chosen && number == 0;
                 (text, if marked { theme::selected_style(style) } else { style })
             });
@@ -420,6 +421,7 @@ fn render_cell(
     column: &ListColumn<'_>,
     table: &AnswerTable,
     row: usize,
+    findings: &[Finding],
     theme: Theme,
 ) -> (String, Style) {
     let name = column.field.name.as_str();
@@ -445,6 +447,15 @@ fn render_cell(
             )
         }
         ("recent_power", _) => (render_history(text), theme.style_for(StyleRole::Neutral)),
+        ("finding", Subject::Gpus | Subject::Nodes) => {
+            let part = |field| table.find_column(field)?.text_at(row).map(SanitizedText::as_str);
+            let (node, gpu) = (part("node").unwrap_or_default(), part("gpu"));
+            worst_nodes::render_finding(
+                text,
+                finding_place::is_elsewhere(findings, text, node, gpu),
+                theme,
+            )
+        }
         ("finding" | "failure", _) => (text.to_string(), theme.style_for(StyleRole::Bad)),
         _ => (text.to_string(), plain),
     }

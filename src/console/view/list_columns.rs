@@ -62,7 +62,7 @@ const WIDTHS: [(&str, usize); 17] = [
     ("port", 4),
     ("rail", 6),
     ("state", 12),
-    ("finding", 19),
+    ("finding", 21),
     ("device", 10),
     ("leaf", 12),
     ("rack", 8),

@@ -95,8 +95,8 @@ pub(crate) fn draw_maps(
     if table.height > 1 {
         let height = usize::from(table.height) - 1;
         let lines = worst_nodes::render_nodes(
-            "NODES BY LOSS",
             worst,
+            &overview.findings,
             selected,
             height,
             usize::from(table.width),

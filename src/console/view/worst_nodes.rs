@@ -9,16 +9,16 @@ use crate::{
     theme::{self, StyleRole, Theme},
     widget::text_table::{self, ColumnLayout, number_column, text_column},
 };
-use gaunt_api::{NodeLine, NodeState};
+use gaunt_api::{Finding, NodeLine, NodeState, finding_place};
 
 /// Columns of a node, the most important first: columns that do not fit are dropped from the end.
 const COLUMNS: [ColumnLayout; 8] = [
-    text_column("NODES", 16),
+    text_column("NODES BY LOSS", 16),
     text_column("state", 10),
     text_column("GPUs", 8),
     number_column("GPUs lost", 9),
     number_column("util %", 6),
-    text_column("finding", 19),
+    text_column("finding", 21),
     number_column("ports", 5),
     number_column("power kW", 8),
 ];
@@ -31,8 +31,8 @@ const JOBS_MIN: usize = 12;
 
 /// Renders the heading and as many nodes as fit into `height` more lines.
 pub(crate) fn render_nodes(
-    title: &'static str,
     nodes: &[NodeLine],
+    findings: &[Finding],
     selected: Option<usize>,
     height: usize,
     width: usize,
@@ -49,9 +49,6 @@ pub(crate) fn render_nodes(
         .collect();
     let (fits, used) = text_table::fit_columns(&all, width.saturating_sub(2));
     let mut columns = all[..fits].to_vec();
-    if let Some(first) = columns.first_mut() {
-        first.title = title;
-    }
     let rest = width.saturating_sub(used + 4);
     if fits == all.len() && rest >= JOBS_MIN {
         columns.push(text_column("jobs", rest));
@@ -59,14 +56,27 @@ pub(crate) fn render_nodes(
     let mut lines = vec![text_table::render_heading(&columns, theme.style_for(StyleRole::Title))];
     let from = first_visible_row(selected.unwrap_or(0), nodes.len(), height);
     for (at, node) in nodes.iter().enumerate().skip(from).take(height) {
-        let cells = node_cells(node, selected == Some(at), theme).into_iter().enumerate();
+        let cells = node_cells(node, findings, selected == Some(at), theme).into_iter().enumerate();
         let cells = cells.filter(|(at, _)| !skipped(*at)).map(|(_, cell)| cell);
         lines.push(text_table::render_row(&columns, cells));
     }
     lines
 }
 
-fn node_cells(node: &NodeLine, selected: bool, theme: Theme) -> [(String, Style); 9] {
+/// Renders the finding of a node or GPU, with an arrow if it is about something else that this one waits for.
+pub(crate) fn render_finding(kind: &str, is_elsewhere: bool, theme: Theme) -> (String, Style) {
+    if is_elsewhere {
+        return (format!("← {kind}"), theme.style_for(StyleRole::Waiting));
+    }
+    (kind.to_owned(), theme.style_for(StyleRole::Bad))
+}
+
+fn node_cells(
+    node: &NodeLine,
+    findings: &[Finding],
+    selected: bool,
+    theme: Theme,
+) -> [(String, Style); 9] {
     let plain = Style::new();
     let name = if selected { theme::selected_style(plain) } else { plain };
     let (data, data_style) = render_freshness(node, theme);
@@ -89,7 +99,11 @@ fn node_cells(node: &NodeLine, selected: bool, theme: Theme) -> [(String, Style)
         (gpu_state_signs(&node.gpu_states), worst.map_or(plain, |state| theme.state_style(state))),
         (display_text::format_gpu_count(node.lost_gpus), lost),
         (display_text::format_whole_percent(node.utilization_ratio), plain),
-        (node.finding.map_or_else(String::new, |kind| kind.to_string()), plain),
+        node.finding.map_or_else(Default::default, |kind| {
+            let kind = kind.as_str();
+            let is_elsewhere = finding_place::is_elsewhere(findings, kind, &node.node, None);
+            render_finding(kind, is_elsewhere, theme)
+        }),
         (ports, short),
         (power, plain),
         (jobs.join(", "), theme.style_for(StyleRole::Dim)),

@@ -92,8 +92,8 @@ critical  port_down            gpu003 · mlx5_1/1                45s    14.0 GPU
           · state 1 (limit < 4) - 7 of 8 sibling ports are active
           next: Check the cable and the switch port.
 
-NODE    state  GPUs              lost   util     power  ports  finding               jobs
-gpu003  live   CCCCwwww           4.0   97 %    4321 W    7/8  port_down             8812
+NODE    state  GPUs              lost   util     power  ports  finding                 jobs
+gpu003  live   CCCCwwww           4.0   97 %    4321 W    7/8  port_down               8812
 C computing   w waiting
 
 PROBLEMS
