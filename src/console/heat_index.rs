@@ -312,6 +312,9 @@ impl HeatRange {
     }
 }
 
+/// Nodes of a group, by their indexes, and the names of all their leaves or racks.
+type SiteNodes<'a> = (Vec<u32>, BTreeSet<&'a str>);
+
 /// Groups nodes by a text field of the site table; of several texts the first one counts.
 fn group_by_site(
     overview: &Overview,
@@ -325,7 +328,7 @@ fn group_by_site(
     let of: HashMap<&str, &str> = (0..sites.rows as usize)
         .filter_map(|row| Some((nodes.text_at(row)?.as_str(), locations.text_at(row)?.as_str())))
         .collect();
-    let mut groups: HashMap<(bool, &str), (Vec<u32>, BTreeSet<&str>)> = HashMap::new();
+    let mut groups: HashMap<(bool, &str), SiteNodes<'_>> = HashMap::new();
     for (at, (node, _)) in iter::zip(0.., overview.heat.node_rows()) {
         let all = of.get(node.as_str()).copied().unwrap_or("");
         let first = all.split(", ").next().unwrap_or(all);
@@ -401,7 +404,7 @@ mod tests {
         overview.findings[0].entity = Entity { leaf, ..Entity::new(EntityKind::Leaf) };
         assert_eq!(groups_of(&overview, &leaves), named(Some(Severity::Critical)));
         let leaves = ["leaf-a", "leaf-b, leaf-c", "leaf-b, leaf-c", "leaf-b, leaf-c"];
-        let names = groups_of(&overview, &leaves).into_iter().map(|(name, _)| name);
-        assert_eq!(names.collect::<Vec<_>>(), ["leaf-a", "leaf-b"], "no name of their own");
+        let groups = groups_of(&overview, &leaves).into_iter().map(|(name, _)| name);
+        assert_eq!(groups.collect::<Vec<_>>(), ["leaf-a", "leaf-b"], "no name of their own");
     }
 }

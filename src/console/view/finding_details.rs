@@ -374,7 +374,8 @@ mod tests {
         let stored = [EvidenceHistory { ask, received_at: UnixMs(0), history: Some(history) }];
         let theme = Theme::new(ColourDepth::None, GlyphSet::Unicode, |_| None);
         let lines = render_evidence(&finding, &stored, 160, theme);
-        let shown: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let shown: Vec<String> = lines.iter().map(ToString::to_string).collect();
+        let shown = shown.join("\n");
         assert!(shown.contains("history: io_pressure_some, 0 to 100.0 %"), "{shown}");
         assert!(shown.contains("▁▁▁▁▁▁▁▁▁▁") && !shown.contains('▇'), "1 % is low: {shown}");
         assert!(!shown.contains("half of the height"), "{shown}");

@@ -88,7 +88,8 @@ pub(crate) fn full_rate(device: &DeviceDetail) -> Option<f64> {
 
 /// Returns the line rate of a port, unless it is down and its rate from before is not known.
 pub(crate) fn usable_rate(device: &DeviceDetail) -> Option<f64> {
-    let is_active = device.last_value(metric_key(port::STATE)).is_none_or(|state| state == 4.0);
+    let is_active =
+        device.last_value(metric_key(port::STATE)).is_none_or(|state| state as i64 == 4);
     let now = device.last_value(metric_key(port::RATE));
     full_rate(device).filter(|rate| is_active || now.is_none_or(|now| now < *rate))
 }
