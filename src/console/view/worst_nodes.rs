@@ -27,7 +27,7 @@ const COLUMNS: [ColumnLayout; 8] = [
 const STATE_COLUMN: usize = 1;
 
 /// Minimum width of the jobs column, which takes the remaining width.
-const JOBS_MIN: usize = 12;
+const JOBS_MIN: usize = 10;
 
 /// Renders the heading and as many nodes as fit into `height` more lines.
 pub(crate) fn render_nodes(
