@@ -23,10 +23,10 @@ use crate::{
     theme::{self, StyleRole, Theme},
     view::{
         draw_lines,
-        list_columns::{ListColumn, title_of},
+        list_columns::{ListColumn, render_history, title_of},
         node_tables, worst_nodes,
     },
-    widget::{sparkline, text_table},
+    widget::text_table,
 };
 use gaunt_api::{AnswerTable, Finding, Question, Subject, finding_place};
 
@@ -459,13 +459,6 @@ fn render_cell(
         ("finding" | "failure", _) => (text.to_string(), theme.style_for(StyleRole::Bad)),
         _ => (text.to_string(), plain),
     }
-}
-
-/// Renders the digits of a history as a sparkline.
-fn render_history(digits: &str) -> String {
-    let point = |digit: char| digit.to_digit(10).map(|digit| digit as f32);
-    let points: Vec<Option<f32>> = digits.chars().map(point).collect();
-    sparkline::render_sparkline(&points, Some(9.0), points.len())
 }
 
 /// Returns the style role of a state name.

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use gaunt_schema::unit::Unit;
 
-use crate::{display_text, display_units::DisplayUnits, widget::text_table};
+use crate::{
+    display_text,
+    display_units::DisplayUnits,
+    widget::{sparkline, text_table},
+};
 use gaunt_api::{
     AnswerColumn, AnswerTable, FieldKind, Subject, SubjectField, answer_table::HISTORY_COLUMNS,
 };
@@ -163,6 +167,13 @@ fn text_column_width(field: &SubjectField, column: &AnswerColumn, table: &Answer
     let longest = (0..table.rows as usize).filter_map(|row| column.text_at(row));
     let longest = longest.map(|text| display_text::text_width(text)).max().unwrap_or(0);
     if field.name == "gpu_states" { longest.clamp(8, 16) } else { longest.clamp(NAMES.0, NAMES.1) }
+}
+
+/// Renders the digits of a history as a sparkline.
+pub(crate) fn render_history(digits: &str) -> String {
+    let point = |digit: char| digit.to_digit(10).map(|digit| digit as f32);
+    let points: Vec<Option<f32>> = digits.chars().map(point).collect();
+    sparkline::render_sparkline(&points, Some(9.0), points.len())
 }
 
 #[cfg(test)]
