@@ -173,14 +173,6 @@ fn demo_shows_both_faults_in_time_and_nothing_else() {
 }
 
 #[test]
-fn node_that_waits_has_the_finding_of_its_loss() {
-    let nodes = &demo_answers().nodes.nodes;
-    let losing = nodes.iter().filter(|line| line.lost_gpus > 1.0);
-    let kinds: Vec<_> = losing.filter_map(|line| line.finding).collect();
-    assert_eq!(kinds, [FindingKind::DataStarved; 8], "its own, and those of seven nodes that wait");
-}
-
-#[test]
 fn fleet_read_every_ten_seconds_shows_the_same_faults() {
     let mut run = EngineTestRun::with_period(10, "demo", 32, 7);
     for _ in 0..12 {

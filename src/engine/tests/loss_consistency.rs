@@ -203,3 +203,15 @@ fn lost_gpus_are_one_number_in_every_harmless_case() {
 fn lost_gpus_are_one_number_in_every_demo_scenario() {
     check_scenarios(|name| !name.starts_with([FAULT_CASE, HARMLESS_CASE]));
 }
+
+#[test]
+fn node_that_waits_has_the_finding_of_its_loss() {
+    let nodes = &super::demo_answers().nodes.nodes;
+    let losing = nodes.iter().filter(|line| line.lost_gpus > 1.0);
+    let kinds: Vec<_> = losing.filter_map(|line| line.finding).collect();
+    assert_eq!(
+        kinds,
+        [gaunt_schema::FindingKind::DataStarved; 8],
+        "its own, and those of seven nodes that wait"
+    );
+}
