@@ -13,9 +13,6 @@ use super::{super::Thresholds, EvidenceCoverage, close_wait::CloseWait};
 /// The maximum of changes that are kept: the opening and the newest of the others.
 const MAX_CHANGES: usize = 24;
 
-/// How the reason begins for which a finding closes although its evidence is there.
-const EXPLAINED_BY: &str = "explained by ";
-
 /// The maximum of openings that are counted for flapping; more add nothing.
 const MAX_OPENINGS: usize = 16;
 
@@ -44,6 +41,9 @@ pub struct FindingRecord {
     pub jobs: Vec<SanitizedText>,
     /// When its evidence appeared, the first time and each time after it had been gone, within the flapping window.
     openings: Vec<UnixMs>,
+    /// Seconds for which it was open last, if it closed because its evidence had gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lasted_s: Option<f64>,
     /// The context of its last explanation.
     #[serde(default)]
     pub chain: Option<Arc<EvidenceContext>>,
@@ -93,7 +93,13 @@ impl TrackedFinding {
         let mut tracked = Self {
             estimate: finding.lost_gpus,
             close_s: 0.0,
-            record: FindingRecord { finding, jobs: Vec::new(), openings: vec![now], chain: None },
+            record: FindingRecord {
+                finding,
+                jobs: Vec::new(),
+                openings: vec![now],
+                lasted_s: None,
+                chain: None,
+            },
             undecided_until: now,
             calmer: None,
             noted_cost,
@@ -146,12 +152,7 @@ impl TrackedFinding {
 
     /// Returns the seconds for which it was open last, if it closed because its evidence had gone.
     pub(super) fn lasted_before(&self) -> Option<f64> {
-        let closed = self.life().closed?;
-        let last = self.life().changes.last()?;
-        let has_gone =
-            last.what == FindingEvent::Closed && !last.to.as_str().starts_with(EXPLAINED_BY);
-        let opened = self.record.openings.last().filter(|_| has_gone)?;
-        Some(closed.duration_since(*opened).as_secs_f64())
+        self.record.lasted_s.filter(|_| !self.is_open())
     }
 
     /// Whether it was open before a restart, and its evidence was not read for long enough since.
@@ -392,6 +393,8 @@ impl TrackedFinding {
         if ends {
             self.record.finding.life.closed = Some(now);
             self.flapping = false;
+            let opened = self.record.openings.last().filter(|_| self.given_up.is_none());
+            self.record.lasted_s = opened.map(|opened| now.duration_since(*opened).as_secs_f64());
             let why = self.given_up.take().unwrap_or_default();
             self.record_transition(now, FindingEvent::Closed, "", &why);
         }
