@@ -113,6 +113,12 @@ impl CostReport {
         }
     }
 
+    /// The emissions for people.
+    pub(super) fn describe_co2(&self) -> String {
+        let co2 = self.total.co2_kg.map(|kg| format!("{kg:.3} kg"));
+        co2.unwrap_or_else(|| "no factor set; give one with --co2".to_owned())
+    }
+
     /// The observed time for people: `59s`, `15m`, `89d23h`.
     pub(super) fn format_watched(&self) -> String {
         let watched = Duration::try_from_secs_f64(self.watched_seconds.round());

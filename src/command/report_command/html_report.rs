@@ -74,12 +74,7 @@ fn push_totals(body: &mut String, report: &CostReport) {
             "Energy",
             total.energy_kwh.map_or("not reported".to_owned(), |kwh| format!("{kwh:.3} kWh")),
         ),
-        (
-            "CO2",
-            total.co2_kg.map_or("no factor set; give one with --co2".to_owned(), |kg| {
-                format!("{kg:.3} kg")
-            }),
-        ),
+        ("CO2", report.describe_co2()),
     ];
     body.push_str("<dl>\n");
     for (label, text) in facts {

@@ -42,10 +42,7 @@ pub(super) fn render_text(report: &CostReport) -> String {
     );
     push_line(&mut page, format_args!("cost          {}", report.describe_cost()));
     let energy = total.energy_kwh.map_or("not reported".to_owned(), |kwh| format!("{kwh:.3} kWh"));
-    let co2 = total
-        .co2_kg
-        .map_or("no factor set; give one with --co2".to_owned(), |kg| format!("{kg:.3} kg"));
-    push_line(&mut page, format_args!("energy        {energy}, CO2 {co2}"));
+    push_line(&mut page, format_args!("energy        {energy}, CO2 {}", report.describe_co2()));
     for (title, sums) in [
         ("STATE", &report.by_state),
         ("CAUSE", &report.by_cause),
