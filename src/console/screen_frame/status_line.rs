@@ -154,6 +154,6 @@ fn render_past_time(state: &ConsoleState) -> Option<(String, StyleRole)> {
         let text = format!(" past: {at}{ago}: loading; rows are of {shown}   .: now");
         return Some((text, StyleRole::Waiting));
     }
-    let text = format!(" past: {at}{ago}{mark}   [ ]: mark   ( ): 10 s   {{ }}: 1 min   .: now");
+    let text = format!(" past: {at}{ago}{mark}   []: mark   (): 10 s   {{}}: 1 min   .: now");
     Some((text, StyleRole::Starved))
 }
