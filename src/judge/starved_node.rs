@@ -231,6 +231,20 @@ impl<'a> StarvedNode<'a> {
             .is_some_and(|pace| (1.0 - pace) * 2.0 >= lost)
     }
 
+    /// Whether its host's tasks clearly wait, while its GPUs idle half of the time that the others are busy: that needs no
+    /// comparison with chance. A job that stops again and again, or hardly goes on, gives no rounds to know that from.
+    fn is_plain(&self, judge: &JudgeState, cluster: &Cluster, pressure: HostPressure) -> bool {
+        let is_pressed = pressure.pressed && is_waited_for(&self.host, self.others, &judge.limits);
+        if is_pressed && self.others.is_some_and(|others| self.utilization * 2.0 <= others) {
+            return true;
+        }
+        let waits_longer =
+            |io: BaselineComparison| io.baseline.is_some_and(|baseline| io.now >= 2.0 * baseline);
+        pressure.is_clear(&self.host)
+            && self.excess_io_pressure(judge, cluster).is_some_and(waits_longer)
+            && self.is_plainly_waited_for(judge, cluster)
+    }
+
     /// Whether the others plainly wait for it, or seem to and are slower by more than chance while all its GPUs idle.
     fn is_awaited(&self, judge: &JudgeState, cluster: &Cluster, others_wait: bool) -> bool {
         let evidence = judge.gangs.of(self.group);
@@ -301,12 +315,9 @@ impl<'a> StarvedNode<'a> {
             .low
             .iter()
             .filter(|row| judge.gpus.get(**row as usize).is_some_and(|gpu| gpu.idler.is_likely()));
-        // A host whose tasks clearly wait for CPUs, while its GPUs idle half of the time that the others are busy, needs
-        // no comparison with chance: a job that stops again and again gives no rounds to know that from.
-        let is_plain = pressed
-            && is_waited_for(&self.host, self.others, limits)
-            && self.others.is_some_and(|others| self.utilization * 2.0 <= others);
-        let is_idler = idlers.count() * 2 > self.low.len() || self.outlying.is_some() || is_plain;
+        let is_idler = idlers.count() * 2 > self.low.len()
+            || self.outlying.is_some()
+            || self.is_plain(judge, cluster, pressure);
         let alone = self.is_below_others(judge) && (!is_known || is_idler);
         let is_slowed =
             self.group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
