@@ -14,7 +14,7 @@ use gaunt_schema::{
     Batch, ClockFn, Delivery, Dialect, RejectionCounts, SanitizedText, ScrapeFailure, ScrapeTarget,
     ScrapedPage, TargetId, UnixMs, text,
 };
-use gaunt_sim::{GroundTruth, SimFleet, suite::FaultLevel};
+use gaunt_sim::{GroundTruth, SimFleet, scenario_run::RunTiming, suite::FaultLevel};
 use tokio::sync::{mpsc, watch};
 
 use super::{
@@ -83,7 +83,7 @@ pub async fn run(
     let clock = gaunt_engine::monotonic_clock();
     let (alerts, receiver) = watch::channel(Arc::default());
     let engine_options = gaunt_engine::EngineOptions { alerts: Some(receiver), ..engine_options };
-    let (fleet, engine) = run_up_to_now(&scenario_run, timing.look, &clock, engine_options)?;
+    let (fleet, engine) = run_up_to_now(&scenario_run, timing, &clock, engine_options)?;
     let handle = gaunt_engine::spawn_existing(engine, clock.clone());
     let (stop, stopped) = channel::<()>();
     let (asked, runtime) = (handle.clone(), tokio::runtime::Handle::current());
@@ -230,7 +230,11 @@ fn run_watched(
     scrape: impl Fn(&SimFleet, usize, UnixMs) -> Batch,
     mut observe: impl FnMut(u32, &mut VirtualRun),
 ) -> anyhow::Result<VirtualRun> {
-    let (mut fleet, mut run) = begin_run(scenario_run, start, options)?;
+    let past = scenario_run.run_timing()?.past;
+    let (mut fleet, mut run) = begin_run(scenario_run, start, past, options)?;
+    for second in 1..=past.as_secs() as u32 {
+        run_second(&mut fleet, &mut run, start - past + PERIOD * second, &scrape);
+    }
     for second in 1..=after.as_secs() as u32 {
         run_second(&mut fleet, &mut run, start + PERIOD * second, &scrape);
         observe(second, &mut run);
@@ -238,18 +242,21 @@ fn run_watched(
     Ok(run)
 }
 
-/// Simulates a scenario up to the present, so that the first frame of the console shows what it is about: up to the
-/// moment of its snapshot, or for a large fleet as far as that takes about a second.
+/// Simulates a scenario up to the present, so that the first frame of the console shows what it is about: its past and
+/// up to the moment of its snapshot, or for a large fleet as far as that takes about a second.
 fn run_up_to_now(
     scenario_run: &gaunt_sim::ScenarioRun,
-    look: Duration,
+    timing: RunTiming,
     clock: &ClockFn,
     options: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<(SimFleet, gaunt_engine::Engine)> {
     let nodes = scenario_run.fleet_shape()?.nodes.max(1) as u64;
-    let ahead = Duration::from_secs(look.as_secs().min(AHEAD_REPORTS / nodes));
-    let mut now = clock() - ahead;
-    let (mut fleet, mut run) = begin_run(scenario_run, now, options)?;
+    let affordable = Duration::from_secs(AHEAD_REPORTS / nodes);
+    let ahead = timing.look.min(affordable);
+    let past = timing.past.min(affordable - ahead);
+    let start = clock() - ahead;
+    let mut now = start - past;
+    let (mut fleet, mut run) = begin_run(scenario_run, start, past, options)?;
     // What passes meanwhile is simulated too, so that no second lacks its reports.
     while now + PERIOD <= clock() {
         now = now + PERIOD;
@@ -261,13 +268,14 @@ fn run_up_to_now(
     Ok((fleet, run.into_engine()))
 }
 
-/// A fleet, and an engine that knows its targets and its topology.
+/// A fleet from `past` before `start` on, and an engine that knows its targets and its topology.
 fn begin_run(
     scenario_run: &gaunt_sim::ScenarioRun,
     start: UnixMs,
+    past: Duration,
     options: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<(SimFleet, VirtualRun)> {
-    let fleet = scenario_run.build_fleet(start)?;
+    let fleet = scenario_run.build_fleet_before(start, past)?;
     let mut run = VirtualRun::new(options);
     run.ingest_delivery(Delivery::Targets(fleet_targets(&fleet)));
     run.ingest_delivery(Delivery::Topology(scenario_run.fleet_shape()?.to_topology()));
@@ -334,6 +342,7 @@ fn read_node_report(fleet: &SimFleet, node: usize, at: UnixMs) -> Batch {
 #[cfg(test)]
 mod tests {
     use gaunt_api::Answer;
+    use gaunt_schema::Severity;
 
     use super::*;
 
@@ -349,8 +358,8 @@ mod tests {
         let clock: ClockFn = std::sync::Arc::new(|| START);
         let tour = demo_options("tour", 32, None).to_scenario_run();
         let options = gaunt_engine::EngineOptions::default();
-        let look = tour.run_timing().unwrap().look;
-        let (fleet, engine) = run_up_to_now(&tour, look, &clock, options).unwrap();
+        let timing = tour.run_timing().unwrap();
+        let (fleet, engine) = run_up_to_now(&tour, timing, &clock, options).unwrap();
         assert_eq!(fleet.current_time(), START);
         let Answer::Overview(overview) = engine.answer_question(&Question::Overview) else {
             panic!("no overview")
@@ -358,6 +367,9 @@ mod tests {
         assert_eq!((overview.at, overview.nodes.live), (START, 32));
         let costly = overview.findings.iter().filter(|finding| finding.lost_gpus > 1.0);
         assert!(costly.count() >= 3, "{:?}", overview.findings);
+        // A job that one node starves almost stands, from the third minute that is known of it on.
+        let mut severities = overview.findings.iter().map(|finding| finding.severity);
+        assert!(severities.all(|severity| severity == Severity::Critical), "{overview:?}");
         let Answer::Probe(matrix) = engine.answer_question(&Question::Probe) else {
             panic!("no measurements")
         };

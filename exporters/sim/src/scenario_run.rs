@@ -17,6 +17,9 @@ pub const USUAL_NODES: usize = 32;
 /// By then every fault of a scenario has begun at least half a minute ago.
 const USUAL_TELLING: Duration = Duration::from_secs(75);
 
+/// What a scenario is shown with of the time before it, so that what is usual is known when its first fault begins.
+const USUAL_PAST: Duration = Duration::from_mins(2);
+
 /// Duration of a scenario without a length of its own.
 const USUAL_SPAN: Duration = Duration::from_mins(5);
 
@@ -58,6 +61,8 @@ pub enum ScenarioRunError {
 /// Points in time of a run, counted from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunTiming {
+    /// Before its start, where nothing is wrong yet: the first event of a case is late enough without it.
+    pub past: Duration,
     /// Until the first event.
     pub first: Duration,
     /// Until the moment of the check.
@@ -74,10 +79,23 @@ pub fn list_names() -> impl Iterator<Item = (&'static str, &'static str)> {
 impl ScenarioRun {
     /// The fleet of this run from the instant `start` on.
     pub fn build_fleet(&self, start: UnixMs) -> Result<SimFleet, ScenarioRunError> {
+        self.build_fleet_before(start, Duration::ZERO)
+    }
+
+    /// The same fleet from `past` before the instant `start` on: what happens in it is as long after `start`.
+    pub fn build_fleet_before(
+        &self,
+        start: UnixMs,
+        past: Duration,
+    ) -> Result<SimFleet, ScenarioRunError> {
+        let start = start - past;
         if let Some(case) = self.find_case()? {
             return Ok(case.build_fleet(start));
         }
-        let scenario = Scenario::from_name(&self.name)?;
+        let mut scenario = Scenario::from_name(&self.name)?;
+        for fault in scenario.faults.iter_mut().filter(|fault| fault.onset_s > 0.0) {
+            fault.onset_s += past.as_secs_f64();
+        }
         let nodes = self.nodes.unwrap_or(USUAL_NODES);
         Ok(SimFleet::with_dialect(self.dialect, scenario, nodes, self.seed, start))
     }
@@ -86,14 +104,20 @@ impl ScenarioRun {
     pub fn run_timing(&self) -> Result<RunTiming, ScenarioRunError> {
         let Some(case) = self.find_case()? else {
             let first = first_onset(&Scenario::from_name(&self.name)?);
-            return Ok(RunTiming { first, look: USUAL_TELLING, span: USUAL_SPAN });
+            return Ok(RunTiming {
+                past: USUAL_PAST,
+                first,
+                look: USUAL_TELLING,
+                span: USUAL_SPAN,
+            });
         };
         let fleet = case.build_fleet(UnixMs(0));
         let first = first_onset(fleet.scenario());
         let found_by =
             fleet.ground_truths().iter().map(|truth| truth.onset + truth.limit + FAULT_LOOK).max();
         let look = found_by.map_or(first + HARMLESS_LOOK, |time| time.duration_since(UnixMs(0)));
-        Ok(RunTiming { first, look, span: Duration::from_secs(case.seconds.into()) })
+        let span = Duration::from_secs(case.seconds.into());
+        Ok(RunTiming { past: Duration::ZERO, first, look, span })
     }
 
     /// Its fleet shape.
