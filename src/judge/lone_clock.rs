@@ -14,25 +14,44 @@ use super::{
 
 /// SM clock / highest clock of the model below which a busy GPU is held down by its hardware: no load needs so little, and
 /// a power limit leaves more.
-pub(super) const HELD_DOWN: f64 = 0.3;
+const HELD_DOWN: f64 = 0.3;
 
-/// Returns the clock below which a GPU that is busy half of the time and more is held down, if its own is.
+/// The same of a GPU so hot that it lowers its clock, whatever its limits: NVIDIA's data-centre boards do from 87 degrees
+/// Celsius on at the latest.
+const HELD_DOWN_BY_HEAT: f64 = 0.6;
+const HEAT_CELSIUS: f64 = 90.0;
+
+/// A clock far below what its model reaches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldDown {
+    /// The highest clock of its model.
+    pub(super) highest: f64,
+    /// The clock below which it is held down.
+    pub(super) least: f64,
+    /// The temperature from which heat explains that, if the GPU is as hot.
+    pub(super) hot_from: Option<f64>,
+}
+
+/// Returns how the clock of a GPU that is busy half of the time and more is held down, if it is.
 pub(super) fn held_down(
     judge: &JudgeState,
     cluster: &Cluster,
     row: u32,
     clock: f64,
     signals: &GpuSignals,
-) -> Option<f64> {
+) -> Option<HeldDown> {
     signals.utilization.filter(|busy| *busy >= judge.limits.utilization_launch_ratio)?;
+    let hot = cluster.current_value(gpu::TEMPERATURE, row).filter(|now| *now >= HEAT_CELSIUS);
+    let share = if hot.is_some() { HELD_DOWN_BY_HEAT } else { HELD_DOWN };
     let reported = cluster.current_value(gpu::SM_CLOCK_MAX, row).filter(|max| *max > 0.0);
     // Nearly all clocks are above that of any model, whose names need no comparison then.
-    if reported.is_none() && clock >= HIGHEST_RATED_CLOCK * HELD_DOWN {
+    if reported.is_none() && clock >= HIGHEST_RATED_CLOCK * share {
         return None;
     }
     let highest = reported.or_else(|| rated_clock(model_of(cluster, row)))?;
-    let least = highest * HELD_DOWN;
-    (clock > 0.0 && clock < least).then_some(least)
+    let least = highest * share;
+    let hot_from = hot.map(|_| HEAT_CELSIUS);
+    (clock > 0.0 && clock < least).then_some(HeldDown { highest, least, hot_from })
 }
 
 /// Power / usual power below which a GPU draws clearly less.

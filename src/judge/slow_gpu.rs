@@ -13,7 +13,7 @@ use super::{
     gpu_signals::{GpuSignals, LIGHT_LOAD_RATIO},
     job_group::JobGroup,
     lingering_gpus::LingeringGpu,
-    lone_clock::{HELD_DOWN, fallen_alone, held_down},
+    lone_clock::{HeldDown, fallen_alone, held_down},
     peer_gpus::StepPeers,
     pending_finding::{PendingFinding, format_count},
     robust_stats::RobustStats,
@@ -163,8 +163,8 @@ struct SlowGpu<'a> {
     fallen: Option<(f64, f64)>,
     /// Whether only its own past shows that.
     is_alone: bool,
-    /// The clock below which any of its model is held down, if its own is and nothing else shows it.
-    held_down: Option<f64>,
+    /// How far its clock is below what its model reaches, if nothing else shows that it is low.
+    held_down: Option<HeldDown>,
     /// Its clock / peer median, present and baseline, if it drifted.
     declined: Option<(f64, f64)>,
 }
@@ -231,9 +231,10 @@ impl<'a> SlowGpu<'a> {
             group,
             reasons,
             temperature: cluster.current_value(gpu::TEMPERATURE, row),
-            hotter_than: match alone {
-                Some(alone) => alone.hot_from,
-                None => hotter_than.filter(|_| is_below),
+            hotter_than: match (alone, held_down) {
+                (Some(alone), _) => alone.hot_from,
+                (None, Some(held)) => held.hot_from,
+                (None, None) => hotter_than.filter(|_| is_below),
             },
             awaited: awaited.filter(|_| is_below),
             lingers,
@@ -351,10 +352,12 @@ impl<'a> SlowGpu<'a> {
             EvidenceRow::SmClock
                 .to_evidence(
                     Some(self.clock),
-                    self.held_down.or(self.fallen.map(|(least, _)| least)).or_else(|| {
-                        let peers = self.peers.filter(|_| self.is_below)?;
-                        Some(peers.lower_quartile * self.least_of_peers)
-                    }),
+                    self.held_down.map(|held| held.least).or(self.fallen.map(|it| it.0)).or_else(
+                        || {
+                            let peers = self.peers.filter(|_| self.is_below)?;
+                            Some(peers.lower_quartile * self.least_of_peers)
+                        },
+                    ),
                 )
                 .with_note(match (self.fallen, self.is_below) {
                     _ if self.held_down.is_some() => "limit: from the highest of its model",
@@ -374,7 +377,7 @@ impl<'a> SlowGpu<'a> {
                 })),
             EvidenceRow::WaitingGpus.to_evidence((waits > 0).then_some(waits as f64), None),
             EvidenceRow::Temperature.to_evidence(self.temperature, self.hotter_than).with_note(
-                match (self.hotter_than, self.is_alone) {
+                match (self.hotter_than, self.is_alone || self.held_down.is_some()) {
                     (None, _) => "",
                     (_, true) => "limit: from its maximum",
                     (_, false) => "limit: from its peers",
@@ -391,7 +394,7 @@ impl<'a> SlowGpu<'a> {
 
     /// Returns the share of itself that a GPU loses whose clock is held down.
     fn held_back(&self) -> f64 {
-        self.held_down.map_or(0.0, |least| 1.0 - self.clock / least * HELD_DOWN)
+        self.held_down.map_or(0.0, |held| 1.0 - self.clock / held.highest)
     }
 
     fn render_summary(&self, waits: usize) -> String {
@@ -409,7 +412,8 @@ impl<'a> SlowGpu<'a> {
             format!("{} is throttled: {below}thermal or HW slowdown", self.entity)
         } else if self.hotter_than.is_some() {
             let hot = self.temperature.unwrap_or_default();
-            let why = if self.is_alone { "near its maximum" } else { "far hotter than its peers" };
+            let is_absolute = self.is_alone || self.held_down.is_some();
+            let why = if is_absolute { "near its maximum" } else { "far hotter than its peers" };
             format!("{} is throttled: {below}{hot:.0} °C, {why}", self.entity)
         } else if let Some(activity) = self.awaited {
             format!(

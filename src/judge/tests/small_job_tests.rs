@@ -188,6 +188,32 @@ fn hot_gpu_that_has_its_job_alone_is_told_whatever_its_load_is() {
 }
 
 #[test]
+fn clock_far_below_what_its_model_reaches_is_explained_by_heat_from_the_first_look_on() {
+    let run = |celsius: f64, clock: f64| {
+        let mut fixture = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
+        fixture.run(60, |_, _| {
+            let mut page = node_report("gpu001");
+            let device = page.ensure_device(Device::new_gpu(0));
+            page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
+            for (metric, value) in [
+                (gpu::UTILIZATION, 0.98),
+                (gpu::SM_CLOCK, clock),
+                (gpu::SM_CLOCK_MAX, 1.98e9),
+                (gpu::TEMPERATURE, celsius),
+            ] {
+                push_reading(&mut page, Device::new_gpu(0), metric, value);
+            }
+            page
+        });
+        open(&fixture)
+    };
+    assert_eq!(run(96.0, 0.9e9), [("throttled/gpu001/0".to_owned(), Severity::Critical)]);
+    assert_eq!(run(60.0, 0.9e9), [], "its load or a power limit may need no more");
+    assert_eq!(run(96.0, 1.5e9), [], "hot, and as fast as many");
+    assert_eq!(run(60.0, 0.5e9), [("compute_straggler/gpu001/0".to_owned(), Severity::Critical)]);
+}
+
+#[test]
 fn job_on_one_node_that_waits_for_longer_between_the_same_work_is_told_unless_its_load_varies() {
     let id = ("unexplained_slowdown/8812".to_owned(), Severity::Warning);
     let works_for = |share: f64| Shown {
