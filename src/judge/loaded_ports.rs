@@ -59,6 +59,8 @@ struct CongestionSigns {
     is_delayed: bool,
     /// How long it waits, if only that shows that it is delayed.
     waited: Option<f64>,
+    /// For which share of the time it is paused, if that shows it.
+    paused: Option<f64>,
     /// Whether it sends packets again: on a fabric that neither marks nor pauses, a full queue drops.
     is_resending: bool,
     /// Whether it has waited far longer than the other ports of its node all along, like the others of its rail.
@@ -86,6 +88,7 @@ impl CongestionSigns {
             marked_times,
             is_delayed: waits || is_paused,
             waited,
+            paused: paused.filter(|_| is_paused),
             is_resending: current_value(link.retransmitted, cluster)
                 .is_some_and(|rate| rate >= limits.errors_per_second),
             is_standing: false,
@@ -103,8 +106,8 @@ impl CongestionSigns {
 /// Share of the marks of the most marked port below which those of another one tell nothing.
 const FAINT_SHARE: f64 = 0.1;
 
-/// Share of the waiting of the port of a job that waits longest, and of the marks of the most marked port of a node, below
-/// which those of another one tell nothing: it takes part in the same collectives.
+/// Share of the waiting or the pauses of the port of a job that waits or is paused longest, and of the marks of the most
+/// marked port of a node, below which those of another one tell nothing: it takes part in the same collectives.
 const FAINT_SIBLING_SHARE: f64 = 0.25;
 
 /// Whether nothing can tell if packets queue up at a port: the only counter that would stands at its maximum.
@@ -210,7 +213,7 @@ pub(super) fn collect_loaded_ports<'a>(
         let least = if is_slower { limits.marked_times } else { limits.marked_times * quiet };
         sign.certain.is_some() || sign.marked_times.is_some_and(|times| times >= least)
     };
-    let longest = longest_waits(judge, cluster, &ports, &signs);
+    let longest = longest_delays(judge, cluster, &ports, &signs);
     let signs: Vec<(&CongestionSigns, bool)> = signs.iter().zip(slower).collect();
     let mut most_marked: HashMap<NodeId, f64> = HashMap::new();
     for (port, sign) in ports.iter().zip(&signs).filter(|(_, sign)| is_marked(**sign)) {
@@ -225,7 +228,9 @@ pub(super) fn collect_loaded_ports<'a>(
         let is_marked = is_marked((sign, is_slower))
             && (sign.certain == Some(CertainSign::Queue)
                 || sign.marked >= most * FAINT_SIBLING_SHARE);
-        let is_clear = sign.waited.is_none_or(|waited| waited >= longest * FAINT_SIBLING_SHARE);
+        let is_clear = !delays_of(sign).into_iter().zip(longest).any(|(delay, longest)| {
+            delay.is_some_and(|delay| delay < longest * FAINT_SIBLING_SHARE)
+        });
         let is_delayed = (sign.is_delayed && is_clear) || sign.is_standing;
         let is_congested = is_marked || ((is_delayed || drops) && !any_marked);
         // Whoever waits for credits or is paused has lost that time, whatever its past.
@@ -238,31 +243,37 @@ pub(super) fn collect_loaded_ports<'a>(
     ports
 }
 
-/// Returns for each port how long the one that waits longest does, of those of the jobs of its node; 0 without a job.
-fn longest_waits(
+/// How long a port waits, and how long it is paused.
+fn delays_of(sign: &CongestionSigns) -> [Option<f64>; 2] {
+    [sign.waited, sign.paused]
+}
+
+/// Returns for each port the longest delays of any port of the jobs of its node; 0 without a job.
+fn longest_delays(
     judge: &JudgeState,
     cluster: &Cluster,
     ports: &[LoadedPort<'_>],
     signs: &[CongestionSigns],
-) -> Vec<f64> {
-    if signs.iter().all(|sign| sign.waited.is_none()) {
-        return vec![0.0; ports.len()];
+) -> Vec<[f64; 2]> {
+    if signs.iter().flat_map(delays_of).all(|delay| delay.is_none()) {
+        return vec![[0.0; 2]; ports.len()];
     }
     let jobs_of = |port: &LoadedPort<'_>| {
         let node = cluster.node_by_id(port.node);
         let gpus = node.map(|node| node.device_rows(DeviceClass::Gpu)).unwrap_or_default();
         gpus.iter().filter_map(|row| judge.job_groups.group_index(*row)).collect::<BTreeSet<_>>()
     };
+    let longer = |a: [f64; 2], b: [f64; 2]| [a[0].max(b[0]), a[1].max(b[1])];
     let jobs: Vec<BTreeSet<usize>> = ports.iter().map(jobs_of).collect();
-    let mut longest: BTreeMap<usize, f64> = BTreeMap::new();
+    let mut longest: BTreeMap<usize, [f64; 2]> = BTreeMap::new();
     for (jobs, sign) in jobs.iter().zip(signs) {
         for job in jobs {
             let known = longest.entry(*job).or_default();
-            *known = known.max(sign.waited.unwrap_or_default());
+            *known = longer(*known, delays_of(sign).map(Option::unwrap_or_default));
         }
     }
     let of_jobs = |jobs: &BTreeSet<usize>| {
-        jobs.iter().filter_map(|job| longest.get(job)).copied().fold(0.0, f64::max)
+        jobs.iter().filter_map(|job| longest.get(job)).copied().fold([0.0; 2], longer)
     };
     jobs.iter().map(of_jobs).collect()
 }

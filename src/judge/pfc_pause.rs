@@ -63,9 +63,9 @@ pub(super) const PAUSES: PauseCounters = PauseCounters {
     ],
 };
 
-/// Bytes that a port could have sent while one frame stops it: 65,535 quanta of 512 bits at most, and half of that where
-/// the next frame lets it go on.
-const STOPPED_BYTES: f64 = 65_535.0 * 64.0 / 2.0;
+/// Bytes that a port could have sent while one frame stops it: 65,535 quanta of 512 bits at most. A frame of every two only
+/// lets it go on, and does so long before that time is over.
+const STOPPED_BYTES: f64 = 65_535.0 * 64.0 / 4.0;
 
 impl PauseCounters {
     /// Returns the share of the time for which the flow is stopped: as counted, else as the frames of this line rate make.

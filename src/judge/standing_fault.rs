@@ -68,9 +68,11 @@ pub(super) fn nodes_of_fault(fault: &Finding) -> impl Iterator<Item = &Sanitized
 
 /// Whether a job ran as usual after the finding about such a fault was opened.
 pub(super) fn is_harmless_to(judge: &JudgeState, fault: &Finding, group: &JobGroup) -> bool {
-    if !is_there_or_not(fault.kind) {
-        return false;
-    }
+    is_there_or_not(fault.kind) && ran_as_usual_beside(judge, fault, group)
+}
+
+/// Whether a job ran as usual after a finding was opened, for long enough.
+pub(super) fn ran_as_usual_beside(judge: &JudgeState, fault: &Finding, group: &JobGroup) -> bool {
     let opened = judge.tracker.open_one(&fault.id).map(|open| open.life.opened);
     let Some((opened, first)) = opened.zip(judge.first_step) else { return false };
     let evidence = judge.gangs.of(group);

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, SanitizedText, Severity};
+use gaunt_schema::{
+    DeviceClass, Entity, EntityKind, Finding, FindingKind, SanitizedText, Severity,
+};
 
 use super::{
     EvidenceRow, JudgeState,
@@ -12,6 +14,7 @@ use super::{
     pending_finding::{MOST_BELOW, PendingFinding, format_count, format_most_nodes},
     port_rail::{UNNAMED, is_unnamed, render_rail},
     sample_interval::SampleInterval,
+    standing_fault::ran_as_usual_beside,
 };
 use gaunt_cluster::{Cluster, NodeId};
 
@@ -232,21 +235,28 @@ pub(super) fn several_rails_finding(
         ),
         next.to_owned(),
     );
-    if leaves.is_empty() && are_all_of_one_job(judge, cluster, bad) {
+    if leaves.is_empty() && comes_from_jobs(judge, cluster, &found.finding, bad) {
         found.cap_severity();
     }
     found
 }
 
-/// Whether these are ports of all nodes of one job, and of no other: what it sends itself may fill the queues.
-fn are_all_of_one_job(judge: &JudgeState, cluster: &Cluster, ports: &[&LoadedPort<'_>]) -> bool {
+/// Whether the jobs themselves may fill the queues: these are ports of all nodes of one job, and of no other, or each of their
+/// jobs ran as usual beside it.
+fn comes_from_jobs(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    found: &Finding,
+    ports: &[&LoadedPort<'_>],
+) -> bool {
     let nodes: BTreeSet<NodeId> = ports.iter().map(|port| port.node).collect();
     let gpus = nodes.iter().filter_map(|id| cluster.node_by_id(*id));
     let gpus: Vec<u32> =
         gpus.flat_map(|node| node.device_rows(DeviceClass::Gpu)).copied().collect();
     match judge.job_groups.groups_on(&gpus).as_slice() {
-        [group] => group.nodes.iter().all(|id| nodes.contains(id)),
-        _ => false,
+        [group] if group.nodes.iter().all(|id| nodes.contains(id)) => true,
+        [] => false,
+        groups => groups.iter().all(|group| ran_as_usual_beside(judge, found, group)),
     }
 }
 

@@ -1,8 +1,10 @@
 //! Tests of ports that send packets again, where no other port of their job does.
 
+mod pausing_port_tests;
+
 use gaunt_schema::{
     Device, Dialect, Report, Severity,
-    catalogue::{ethernet, gpu, host, port},
+    catalogue::{gpu, host, port},
 };
 
 use super::telemetry_tests::{TargetFixture, node_report, push_active_port, push_reading};
@@ -193,31 +195,4 @@ fn port_without_state_and_rate_that_sends_again_is_told_as_well() {
     assert_eq!(run([0.0, 60.0, 0.0, 0.0]), ["link_errors/gpu002/mlx5_0/1"]);
     let found = run([60.0; 4]);
     assert!(found.iter().all(|id| !id.starts_with("link_errors")), "{found:?}");
-}
-
-/// A job of which one node stops the network with this many pause frames per second since the onset; nothing counts how long
-/// each lasts.
-fn told_with_pause_frames(frames: f64) -> Vec<(String, Severity, String)> {
-    let mut fixture = TargetFixture::new(&NODES.map(|name| (name, Dialect::Gaunt)));
-    fixture.run(ONSET + 60, |second, node| {
-        let mut page = job_page(second, node, 0.7, 0.0, 0.0);
-        let port = page.ensure_device(Device::new_port("mlx5_0", "1"));
-        page.add_info(port, port::INFO, &[("netdev", "ens1")]);
-        let of_node = f64::from(node == 2) * frames;
-        let sent = of_node * (second - ONSET).max(0) as f64;
-        push_reading(&mut page, Device::new_netdev("ens1"), ethernet::TRANSMIT_PAUSE_3, sent);
-        page
-    });
-    let open = fixture.judge.open_findings().into_iter();
-    let told = open.filter(|finding| !finding.id.starts_with("unexplained_slowdown"));
-    told.map(|finding| (finding.id.clone(), finding.severity, finding.summary.clone())).collect()
-}
-
-#[test]
-fn host_that_stops_the_network_is_known_by_the_number_of_its_pause_frames() {
-    // Each stops a port of 400 Gb/s for 42 µs.
-    let [(id, severity, summary)] = &told_with_pause_frames(5e3)[..] else { panic!("one finding") };
-    assert_eq!((id.as_str(), *severity), ("host_blocks_network/gpu003", Severity::Critical));
-    assert_eq!(summary, "gpu003 sends PFC pause 21 % of the time: slow receiver.");
-    assert_eq!(told_with_pause_frames(200.0), []);
 }

@@ -4,7 +4,7 @@
 use gaunt_schema::{
     Delivery, Device, Dialect, FindingKind, NodeLocation, Report, Severity, SourceTopology,
     TopologyOrigin, UnixMs,
-    catalogue::{gpu, port},
+    catalogue::{ethernet, gpu, port},
 };
 
 use super::telemetry_tests::TargetFixture;
@@ -184,6 +184,26 @@ fn ports_whose_wait_counter_is_saturated_clear_no_switch() {
 fn ports_that_wait_little_beside_others_wait_for_their_turn() {
     let waits = |node: usize| Some(if node < 4 { 1.0 } else { 0.15 });
     assert_eq!(findings_with_waits(waits), ["leaf_congested/s0"]);
+}
+
+#[test]
+fn ports_that_are_paused_little_beside_others_wait_for_their_turn() {
+    let paused_for = |share: f64| {
+        findings_of(move |second, node| {
+            let mut page = page_of_waits(second, node, "8812", Some(|_| 1e-4), |_| 5e9);
+            let port = page.ensure_device(Device::new_port("mlx5_0", "1"));
+            page.add_info(port, port::INFO, &[("netdev", "ens1")]);
+            let share = if node < 4 { 0.5 } else { share };
+            let netdev = page.ensure_device(Device::new_netdev("ens1"));
+            page.push(netdev, ethernet::RECEIVE_PAUSED_3, share * (second - 120).max(0) as f64);
+            page
+        })
+        .into_iter()
+        .map(|(_, id, _)| id)
+        .collect::<Vec<_>>()
+    };
+    assert_eq!(paused_for(0.1), ["leaf_congested/s0"]);
+    assert_eq!(paused_for(0.4), ["rail_slow/0"], "below both switches");
 }
 
 #[test]
