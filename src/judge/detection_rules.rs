@@ -49,7 +49,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::Throttled,
-        "An active GPU reports a thermal or HW slowdown for most of the time.",
+        "An active GPU reports a thermal or HW slowdown for most of the time. Where it reports none, its clock is low while it is far hotter than its peers or, from 90 degrees Celsius on, below 0.6 of what its model reaches.",
         &["clock_event_ratio", "slow_gpu_seconds"],
     ),
     (
@@ -80,7 +80,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::PortDown,
-        "A port that was active is down: its link-down counter rose, or two samples show it. A port that was down before the first sample should be active if its sibling ports are, or the same port of most other nodes is; one whose link is up and that waits for the subnet manager should be, whatever its siblings do. A port that is active at every sample flaps if that counter, the one of link error recoveries or its network device's carrier changes rise twice in a while. A network device that belongs to no RDMA port and carried traffic is judged by its carrier alone. Where no port of a node is active, the node is blamed, until half of them are. Where no port of a rail below a leaf is active, the leaf is blamed, until half of them are; where no source names the leaf, that of at least three nodes whose ports of one rail went down within a minute.",
+        "A port that was active is down: its link-down counter rose, or two samples show it. A port that was down before the first sample should be active if its sibling ports are, or the same port of most other nodes is; one whose link is up and that waits for the subnet manager should be, whatever its siblings do. A port that is active at every sample flaps if that counter, the one of link error recoveries or its network device's carrier changes rise twice in a while. A network device that belongs to no RDMA port and carried traffic is judged by its carrier alone. A port whose node lists at least as many others and it no more is missing: a warning, and critical while a job there is slower. Where no port of a node is active, the node is blamed, until half of them are. Where no port of a rail below a leaf is active, the leaf is blamed, until half of them are; where no source names the leaf, that of at least three nodes whose ports of one rail went down within a minute.",
         &["port_samples", "port_never_active_seconds", "sharing_members", "flap_window_seconds"],
     ),
     (
@@ -112,7 +112,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::HostBlocksNetwork,
-        "Most ports with traffic of a host send PFC pause, or drop packets with out_of_buffer.",
+        "Most ports with traffic of a host send PFC pause, or drop packets with out_of_buffer; or fewer do and something else shows it: the other of both, its switch, or a job that is slower. Pause that the other nodes of its job send as well is none of the host. Where only pause frames are counted, each is taken to stop the port for a quarter of the longest time.",
         &["pauses_ratio", "unbuffered_per_second", "hotspot_seconds"],
     ),
     (

@@ -79,6 +79,7 @@ mod loss_attribution;
 mod loss_causes;
 mod lost_workers;
 mod memory_pressure;
+mod missing_ports;
 mod moving_average;
 mod name_map;
 mod netdev_faults;
@@ -185,7 +186,7 @@ pub struct Judge {
 type Detector = fn(&JudgeState, &Cluster, &mut DetectorOutcome);
 
 /// All detectors; those that look for what no other finding explains come last.
-const DETECTORS: [Detector; 28] = [
+const DETECTORS: [Detector; 29] = [
     gpu_failed::detect_failed_gpus,
     failed_programs::detect_failed_programs,
     slow_gpu::detect_slow_gpus,
@@ -204,6 +205,7 @@ const DETECTORS: [Detector; 28] = [
     link_quality::detect_bad_links,
     slow_netdev::detect_slow_netdevs,
     port_down::detect_down_ports,
+    missing_ports::detect_missing_ports,
     netdev_faults::detect_faulty_netdevs,
     tcp_losses::detect_tcp_losses,
     target_down::detect_down_targets,

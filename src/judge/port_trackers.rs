@@ -168,6 +168,11 @@ impl PortTracker {
         self.fell_at.iter().all(is_recent).then(|| self.fell_at.map(|at| at.to_instant(now)))
     }
 
+    /// Whether its first sample is later than an instant; of a port that was down since then that is not known.
+    pub(super) fn appeared_after(&self, at: UnixMs) -> bool {
+        self.since.is_after(CompactTimestamp::of(at))
+    }
+
     /// Whether a sample of this time is later than the last one.
     pub(super) fn is_new(&self, at: UnixMs) -> bool {
         CompactTimestamp::of(at).is_after(self.last_sampled)
