@@ -73,29 +73,34 @@ pub(super) struct LoneFall {
     pub(super) hot_from: Option<f64>,
 }
 
-/// Returns whether the clock of a GPU of a job on one node has fallen far below the lowest of its past while its work goes
-/// on: it is as busy as ever and draws clearly less power, it is clearly busier and draws no more, or it is so hot that it
-/// lowers its clock. Under a heavier load, to which a clock may yield, it draws more.
+/// Returns whether the clock of a GPU has fallen far below the lowest of its past for what its peers need not show: it is so
+/// hot that it lowers its clock, or its job is on one node and its work goes on: it is as busy as ever and draws clearly less
+/// power, or it is clearly busier and draws no more. Under a heavier load, to which a clock may yield, it draws more.
 pub(super) fn fallen_alone(
     judge: &JudgeState,
     cluster: &Cluster,
     row: u32,
-    group: &JobGroup,
+    group: Option<&JobGroup>,
     signals: &GpuSignals,
 ) -> Option<LoneFall> {
     let limits = &judge.limits;
     let averages = &judge.gpus.get(row as usize)?.averages;
     let least = averages.lowest_clock()? * limits.slow_clock_ratio;
-    if group.nodes.len() > 1 || averages.clock_hertz(cluster.now(), limits)? >= least {
+    if averages.clock_hertz(cluster.now(), limits)? >= least {
         return None;
     }
-    let busy = signals.utilization? / averages.usual_utilization()?;
     let power = signals.power? / averages.usual_power()?;
-    let goes_on =
-        (busy >= limits.hungry_ratio && power < LESS_POWER) || (busy >= BUSIER && power <= 1.0);
     let reports_reason = signals.hw_slowdown.or(signals.sw_thermal).is_some();
     let is_hot = power <= 1.0
         && !reports_reason
         && cluster.current_value(gpu::TEMPERATURE, row).is_some_and(|now| now >= HOT_CELSIUS);
-    (goes_on || is_hot).then_some(LoneFall { least, hot_from: is_hot.then_some(HOT_CELSIUS) })
+    let goes_on = || {
+        group.filter(|group| group.nodes.len() == 1)?;
+        let busy = signals.utilization? / averages.usual_utilization()?;
+        Some(
+            (busy >= limits.hungry_ratio && power < LESS_POWER) || (busy >= BUSIER && power <= 1.0),
+        )
+    };
+    (is_hot || goes_on() == Some(true))
+        .then_some(LoneFall { least, hot_from: is_hot.then_some(HOT_CELSIUS) })
 }

@@ -43,7 +43,8 @@ pub(super) fn detect_slow_gpus(
             });
             // What it takes longer than the others shows in more than its clock.
             let is_told = slow.lingers.is_some() && is_told(judge, cluster, *row);
-            if slow.is_throttled || is_told || !is_capped {
+            // No cap makes it hotter.
+            if slow.is_throttled || slow.hotter_than.is_some() || is_told || !is_capped {
                 found.push(slow.pending_finding(judge, cluster));
             }
         }
@@ -204,8 +205,8 @@ impl<'a> SlowGpu<'a> {
             });
         let is_capped = (is_below || fallen_below.is_some())
             && group.is_some_and(|group| falls_with_others(judge, cluster, peers, (row, group)));
-        let alone = group.filter(|_| !is_below || is_capped);
-        let alone = alone.and_then(|group| fallen_alone(judge, cluster, row, group, &signals));
+        let fallen = || fallen_alone(judge, cluster, row, group, &signals);
+        let alone = if is_below && !is_capped { None } else { fallen() };
         let is_capped = is_capped && alone.is_none();
         let least_alone = alone.map(|alone| alone.least);
         let fallen_below = least_alone.or(fallen_below.filter(|_| !is_capped));

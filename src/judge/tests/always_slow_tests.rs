@@ -94,3 +94,23 @@ fn gpu_that_computes_longer_for_the_same_work_is_a_warning() {
     };
     assert_eq!(told(differ).0, [""; 0]);
 }
+
+#[test]
+fn nodes_that_become_hot_are_throttled_though_most_of_their_job_is() {
+    let works = GpuShown { clock_mhz: 1_965.0, watts: 600.0, tensor: 0.45, sm: 0.7, ..WAITS };
+    let told = |since: GpuShown| {
+        let mut fixture = TargetFixture::new(&NODES.map(|name| (name, Dialect::Gaunt)));
+        fixture.run(400, |second, node| {
+            let shown = if second > 200 && node > 0 { since } else { works };
+            job_page(node, |_, _| shown)
+        });
+        let open = fixture.judge.open_findings().into_iter();
+        let told = open.filter(|finding| finding.severity > Severity::Info);
+        told.map(|finding| finding.id.clone()).collect::<Vec<_>>()
+    };
+    let slow = GpuShown { clock_mhz: 1_400.0, watts: 420.0, tensor: 0.32, sm: 0.5, ..works };
+    let hot = ["throttled/gpu004", "throttled/gpu003", "throttled/gpu002"];
+    assert_eq!(told(GpuShown { celsius: 86.0, ..slow })[..3], hot);
+    let capped = told(GpuShown { celsius: 50.0, ..slow });
+    assert!(!capped.iter().any(|id| id.contains("gpu00")), "on purpose: {capped:?}");
+}
