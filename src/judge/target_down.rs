@@ -86,7 +86,9 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Nod
         }),
         None => jobs_before.is_some() && (found.all_fail)(),
     };
-    let since = targets.iter().filter_map(|target| target.down_since).min();
+    // A node of which nothing answers is silent since the last of its targets fails.
+    let failing = targets.iter().filter_map(|target| target.down_since);
+    let since = if is_silent { failing.max() } else { failing.min() };
     let since = since.unwrap_or_else(|| cluster.now());
     let since = before.map_or(since, |before| before.since.min(since));
     let limit = Some(f64::from(judge.limits.target_failures));

@@ -183,3 +183,38 @@ fn node_that_failed_a_scrape_before_all_others_did_is_no_page() {
     }
     assert_eq!(told, [warning("gpu004"), ("target_down".to_owned(), Severity::Warning)]);
 }
+
+#[test]
+fn node_is_silent_since_the_last_of_its_targets_fails() {
+    let targets = ["gpu005:9400", "gpu005:9100"];
+    let mut fixture = TargetFixture::new(&targets.map(|address| (address, Dialect::Gaunt)));
+    let last_fails = SILENT + 100;
+    let mut told = Vec::new();
+    for second in 1..=last_fails + 120 {
+        let at = UnixMs(second * 1_000);
+        let reports = [
+            (second < SILENT).then(|| job_page(4, Work::Usual)),
+            (second < last_fails).then(|| node_report("gpu005")),
+        ];
+        for (target, report) in (0..).zip(reports) {
+            let page = |report| ScrapedPage {
+                report,
+                dialect: Dialect::Gaunt,
+                bytes: 1,
+                rejected: RejectionCounts::default(),
+            };
+            let refused = || ScrapeFailure::Connect("connection refused".into());
+            let outcome = report.map(page).ok_or_else(refused);
+            let batch = Batch { target: TargetId(target), at, duration_ms: 1.0, outcome };
+            fixture.cluster.ingest_delivery(Delivery::Batch(batch));
+        }
+        fixture.cluster.advance_to(at);
+        fixture.judge.evaluate_cluster(&fixture.cluster);
+        let open = fixture.judge.open_findings();
+        told.extend(open.first().map(|finding| (second, finding.severity)));
+    }
+    let first_page = told.iter().find(|(_, severity)| *severity == Severity::Critical);
+    let (first_page, _) = first_page.expect("its job has lost it");
+    assert!(told[0].0 < SILENT + 10, "one of its targets fails: {:?}", told[0]);
+    assert!(*first_page > last_fails + 110, "it answered until {last_fails}: {first_page}");
+}
