@@ -56,7 +56,7 @@ fn of_node(worst: PendingFinding, entity: Entity, slow: usize, gpus: usize) -> P
     let how = worst.finding.summary.split_once(": ").map_or("", |(_, how)| how);
     let summary = format!("{slow} of {gpus} GPUs of {entity} are {are} at the same time: {how}");
     let next = format!(
-        "Check what the GPUs of {entity} share: power supply and power brake, power cap, fans and inlet air."
+        "Check what the GPUs of {entity} share: power supply and power brake, power cap, fans and inlet air, NVLink and NVSwitches."
     );
     worst.about(entity).with_summary(summary, next).with_evidence([EvidenceRow::SlowGpus
         .to_evidence(Some(slow as f64), None)
