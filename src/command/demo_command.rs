@@ -253,7 +253,7 @@ fn run_up_to_now(
     let nodes = scenario_run.fleet_shape()?.nodes.max(1) as u64;
     let affordable = Duration::from_secs(AHEAD_REPORTS / nodes);
     let ahead = timing.look.min(affordable);
-    let past = timing.past.min(affordable - ahead);
+    let past = timing.past.min(affordable.saturating_sub(ahead));
     let start = clock() - ahead;
     let mut now = start - past;
     let (mut fleet, mut run) = begin_run(scenario_run, start, past, options)?;
