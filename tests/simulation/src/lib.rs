@@ -14,7 +14,6 @@ use tokio::time::sleep;
 mod console_user;
 #[cfg(test)]
 mod cost_oracle;
-#[cfg(test)]
 mod counting_allocator;
 mod deliberate_bug;
 #[cfg(test)]
@@ -47,6 +46,7 @@ mod simulated_store;
 mod slow_reader;
 mod traced_second;
 
+pub use counting_allocator::bytes_in_use;
 pub use deliberate_bug::DeliberateBug;
 use seeded_random::{SeededRandom, continue_hash};
 pub use served_run::{ServedReport, run_served_seed, run_served_seed_with_bug};

@@ -1,8 +1,8 @@
 //! Cost of the judge: CPU time for each signal of a GPU, memory for each GPU.
 
-use std::{fs, hint::black_box, time::Duration};
+use std::{hint::black_box, time::Duration};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use gaunt_cluster::Cluster;
 use gaunt_judge::{Judge, Thresholds};
 use gaunt_schema::{
@@ -10,6 +10,7 @@ use gaunt_schema::{
     ScrapedPage, TargetId, UnixMs,
 };
 use gaunt_sim::{Scenario, SimFleet};
+use gaunt_simulation::bytes_in_use;
 
 use super::played_run::START;
 use crate::cpu_clock;
@@ -24,9 +25,8 @@ const WARM_UP: i64 = 20;
 /// Timed seconds; their median is reported.
 const TIMED: i64 = 21;
 
-/// Judges that exist at once while memory is measured, so that page granularity does not distort the share of a
-/// GPU.
-const JUDGES: usize = 8;
+/// Judges that exist at once while memory is measured.
+const JUDGES: usize = 2;
 
 /// Steps after which the memory of a judge for an unchanged fleet is constant.
 const FILL: i64 = 5;
@@ -36,7 +36,7 @@ const FILL: i64 = 5;
 pub(crate) struct JudgeCost {
     /// Nanoseconds of CPU time for each sample of a GPU.
     pub(crate) ns_per_signal: f64,
-    /// Bytes of memory for each GPU.
+    /// Bytes in use for each GPU; what the allocator holds besides differs from run to run.
     pub(crate) bytes_per_gpu: f64,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn measure_judge() -> anyhow::Result<JudgeCost> {
         time_judge(scenario, NODES, |_, _| {})?;
     let gpus = cluster.row_count(DeviceClass::Gpu);
 
-    let before = resident_bytes()?;
+    let before = bytes_in_use();
     let mut judges: Vec<Judge> = (0..JUDGES).map(|_| Judge::new(Thresholds::default())).collect();
     for second in 1..=FILL {
         ingest_second(&mut fleet, &mut cluster, WARM_UP + TIMED + second, |_, _| {});
@@ -55,7 +55,7 @@ pub(crate) fn measure_judge() -> anyhow::Result<JudgeCost> {
             judge.evaluate_cluster(&cluster);
         }
     }
-    let after = resident_bytes()?;
+    let after = bytes_in_use();
     black_box(&judges);
     Ok(JudgeCost {
         ns_per_signal,
@@ -136,13 +136,4 @@ fn ingest_second(
     }
     cluster.advance_to(at);
     signals
-}
-
-/// Resident memory of this process, in bytes.
-fn resident_bytes() -> anyhow::Result<u64> {
-    let status =
-        fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    Ok(kilobytes.context("/proc/self/status has no VmRSS in kB")? * 1024)
 }
