@@ -15,6 +15,7 @@ mod interleaved_rounds;
 mod judge_bench;
 mod load_bench;
 mod node_bench;
+mod page_decoder;
 mod parse_bench;
 mod past_bench;
 mod pictures_bench;

@@ -6,9 +6,11 @@ use std::time::Duration;
 use gaunt::command::judge_command::{FindingEpisode, VirtualRun};
 use gaunt_schema::{
     Batch, Delivery, Dialect, RejectionCounts, Report, SanitizedText, ScrapeFailure, ScrapeTarget,
-    ScrapedPage, SourceTopology, TargetId, UnixMs, text,
+    ScrapedPage, SourceTopology, TargetId, UnixMs,
 };
 use gaunt_sim::{GroundTruth, SimFleet};
+
+use crate::page_decoder::PageDecoder;
 
 /// Start of every run: an arbitrary instant that is not a round number.
 pub(crate) const START: UnixMs = UnixMs(1_760_017_311_000);
@@ -104,7 +106,7 @@ pub(crate) fn play_run(
     plan: &FleetScrapePlan,
     topology: Option<&SourceTopology>,
 ) -> PlayedRun {
-    let limits = text::PageLimits::default();
+    let mut decoder = PageDecoder::default();
     let options = gaunt_engine::EngineOptions {
         period: plan.scrape_period(),
         ..gaunt_engine::EngineOptions::default()
@@ -140,11 +142,11 @@ pub(crate) fn play_run(
             {
                 let page = pages.iter().find(|(format, _)| *format == dialect);
                 page_count += u64::from(page.is_some());
+                let target = target_id(node, dialect);
                 let outcome = match page {
-                    Some((_, page)) => text::decode_page(page.as_bytes(), &limits),
+                    Some((_, page)) => decoder.decode(target, page),
                     None => Err(ScrapeFailure::Connect("connection refused".into())),
                 };
-                let target = target_id(node, dialect);
                 let batch = Batch { target, at: now, duration_ms: 1.0, outcome };
                 virtual_run.ingest_delivery(Delivery::Batch(batch));
             }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use gaunt::command::judge_command::{FindingEpisode, VirtualRun};
-use gaunt_schema::{Batch, Delivery, SanitizedText, ScrapeTarget, TargetId, UnixMs, text};
+use gaunt_schema::{Batch, Delivery, SanitizedText, ScrapeTarget, TargetId, UnixMs};
+
+use crate::page_decoder::PageDecoder;
 
 /// Time between two ticks of a running engine.
 const TICK: Duration = Duration::from_secs(1);
@@ -36,7 +38,7 @@ pub(super) struct PublicRun {
 
 /// Plays all pages, with a tick each second.
 pub(super) fn play_public_pages(source: &mut dyn PublicPages) -> PublicRun {
-    let limits = text::PageLimits::default();
+    let mut decoder = PageDecoder::default();
     let options = gaunt_engine::EngineOptions {
         period: source.scrape_period(),
         ..gaunt_engine::EngineOptions::default()
@@ -51,8 +53,8 @@ pub(super) fn play_public_pages(source: &mut dyn PublicPages) -> PublicRun {
         }
         for (target, page) in source.take_pages(now) {
             pages += 1;
-            let outcome = text::decode_page(page.as_bytes(), &limits);
             let target = TargetId(target);
+            let outcome = decoder.decode(target, &page);
             run.ingest_delivery(Delivery::Batch(Batch {
                 target,
                 at: now,

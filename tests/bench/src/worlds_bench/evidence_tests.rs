@@ -21,10 +21,6 @@ struct CheckedEvidence {
 }
 
 impl WorldChange for CheckedEvidence {
-    fn reads_in_sequence(&self) -> bool {
-        true
-    }
-
     fn observe_tick(&self, run: &mut VirtualRun) {
         let Answer::Findings(list) = run.answer_question(&Question::Findings) else {
             panic!("no list")

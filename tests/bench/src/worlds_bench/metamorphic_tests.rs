@@ -73,10 +73,6 @@ impl WorldChange for Noted<'_> {
     fn period_times(&self) -> u32 {
         self.change.period_times()
     }
-
-    fn reads_in_sequence(&self) -> bool {
-        true
-    }
 }
 
 /// Compares the verdicts of these worlds before a change, with their names changed, with those after it. It must change

@@ -1,7 +1,7 @@
 //! One played world: its pages through an engine in virtual time, and the score of its findings.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fs,
     io::Write,
     path::{Path, PathBuf},
@@ -11,8 +11,7 @@ use std::{
 use anyhow::{Context, anyhow};
 use gaunt::command::judge_command::{FindingEpisode, VirtualRun};
 use gaunt_schema::{
-    Batch, Delivery, FindingKind, SanitizedText, ScrapeFailure, ScrapeTarget, ScrapedPage,
-    TargetId, UnixMs, text,
+    Batch, Delivery, FindingKind, SanitizedText, ScrapeFailure, ScrapeTarget, TargetId, UnixMs,
 };
 use gaunt_worlds::{
     draw::{
@@ -25,7 +24,10 @@ use gaunt_worlds::{
 };
 
 use super::{TICK, WorldSelection};
-use crate::judge_bench::{RunScore, ScoreTerms, flagged_at, is_about, score_run};
+use crate::{
+    judge_bench::{RunScore, ScoreTerms, flagged_at, is_about, score_run},
+    page_decoder::PageDecoder,
+};
 
 /// The score of one world.
 pub(crate) struct PlayedWorld {
@@ -147,12 +149,6 @@ pub(super) trait WorldChange {
     fn period_times(&self) -> u32 {
         1
     }
-
-    /// Whether pages are read as the aggregator reads them, each after the one before it: in a third of the time, and with
-    /// the busiest processor between the two. Otherwise each page is read by itself.
-    fn reads_in_sequence(&self) -> bool {
-        false
-    }
 }
 
 /// The world as it is.
@@ -244,30 +240,6 @@ fn list_targets(pages: &ExporterPages) -> Vec<ScrapeTarget> {
     pages.targets().iter().enumerate().map(target).collect()
 }
 
-/// Reads pages: each by itself, or as the one that follows the last page of its target.
-struct PageDecoder {
-    limits: text::PageLimits,
-    templates: Option<text::TemplateCache>,
-    states: BTreeMap<u32, text::TemplateState>,
-}
-
-impl PageDecoder {
-    fn new(in_sequence: bool) -> Self {
-        let templates = in_sequence.then(text::TemplateCache::default);
-        Self { limits: text::PageLimits::default(), templates, states: BTreeMap::new() }
-    }
-
-    fn decode(&mut self, target: u32, page: &[u8]) -> Result<ScrapedPage, ScrapeFailure> {
-        match &self.templates {
-            Some(templates) => {
-                let state = self.states.entry(target).or_default();
-                templates.decode_page(state, page, &self.limits)
-            }
-            None => text::decode_page(page, &self.limits),
-        }
-    }
-}
-
 /// Advances the physics each second, and ingests every page that is due.
 fn play_pages(
     world: &World,
@@ -276,7 +248,7 @@ fn play_pages(
     run: &mut VirtualRun,
     change: &dyn WorldChange,
 ) -> anyhow::Result<()> {
-    let mut decoder = PageDecoder::new(change.reads_in_sequence());
+    let mut decoder = PageDecoder::default();
     let targets: Vec<usize> = pages.targets().iter().map(|target| target.node).collect();
     let mut due: Vec<f64> = (0..targets.len()).map(|target| pages.due_at(target, 0.0)).collect();
     let mut scrapes = vec![0; targets.len()];
@@ -307,7 +279,7 @@ fn play_pages(
                 continue;
             };
             for (target, page) in change.change_page(target as u32, scrapes[target], page) {
-                deliver(target, decoder.decode(target, page.as_bytes()));
+                deliver(target, decoder.decode(TargetId(target), &page));
             }
         }
         run.run_tick(instant_of(second));
