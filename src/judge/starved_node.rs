@@ -355,8 +355,10 @@ impl<'a> StarvedNode<'a> {
             || ((io || pressed || pegged) && alone && waits)
             || is_busier;
         let kinds = usize::from(host > 0 && is_much) + usize::from(is_relative);
-        // A CPU is busier while a job begins to work; before its ranks are known only a saturated one shows anything.
-        let is_shown = is_known || io || pressed || crowded || pressure.saturated || is_busier;
+        // A CPU is busier while a job begins to work; before its ranks are known only a saturated one shows anything, unless
+        // the rest of the job goes on as usual.
+        let is_saturated = pressure.saturated && !self.goes_on(is_slowed);
+        let is_shown = is_known || io || pressed || crowded || is_saturated || is_busier;
         // A host with chores on which GPUs idle like all others proves nothing.
         // Until it is known how far ranks differ by chance, one that differs alone proves nothing.
         let is_hard = (others_wait && (is_known || !is_rank))
@@ -392,11 +394,15 @@ impl<'a> StarvedNode<'a> {
     fn never_pages(&self, judge: &JudgeState, is_slowed: bool) -> bool {
         // Its past does not tell what it costs, and another job may differ as well.
         let has_no_past = self.outlying.is_some();
-        // It costs little while the rest of the job goes on as usual.
-        let goes_on =
-            self.group.nodes.len() > 1 && self.group.slowdown_ratio().is_some() && !is_slowed;
+        // It costs little.
+        let goes_on = self.goes_on(is_slowed);
         // GPUs that wait for requests idle at times, whatever their host does.
         has_no_past || goes_on || !judge.gangs.of(self.group).is_steady(self.group)
+    }
+
+    /// Whether the rest of its job goes on as usual.
+    fn goes_on(&self, is_slowed: bool) -> bool {
+        self.group.nodes.len() > 1 && self.group.slowdown_ratio().is_some() && !is_slowed
     }
 
     /// Whether at most half of the node's GPUs in the job are low.
