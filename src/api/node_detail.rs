@@ -87,7 +87,7 @@ pub struct NodeDetail {
     pub devices: Vec<DeviceDetail>,
     /// Time between two points of every history here, in milliseconds.
     pub history_step_ms: u64,
-    /// Open findings on the node or its devices.
+    /// Open findings on the node or its devices, then those about something else that most of its loss is attributed to.
     pub findings: Vec<Finding>,
     /// Its targets.
     pub targets: Vec<TargetLine>,

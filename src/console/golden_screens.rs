@@ -34,6 +34,7 @@ mod scenario_screens;
 mod search_screens;
 mod stale_rows;
 mod user_file;
+mod waiting_screens;
 
 /// Terminal sizes at which every screen is tested.
 const SIZES: [(u16, u16); 5] = [(60, 18), (80, 24), (120, 35), (200, 50), (300, 80)];

@@ -73,18 +73,18 @@ impl View<'_> {
                 node.device_rows(class).iter().take(MAX_SHOWN).map(move |row| (class, *row))
             })
             .filter_map(|(class, row)| self.device_detail(node, class, row));
-        let about = |finding: &&gaunt_api::Finding| finding.entity.node.as_ref() == Some(name);
+        let line = self.node_line(node, &self.blamed_nodes());
         let speaks = |target: &&gaunt_cluster::TrackedTarget| {
             target.node == Some(id) || target.target.node.as_ref() == Some(name)
         };
         let now = self.past.is_none();
         Some(NodeDetail {
             at: self.at,
-            line: self.node_line(node, &self.blamed_nodes()),
+            findings: self.concerned_findings(&line),
+            line,
             clock_skew_ms: node.clock_skew_ms.filter(|_| now),
             devices: devices.collect(),
             history_step_ms: self.cluster.scrape_period().as_millis() as u64,
-            findings: self.findings.findings.iter().filter(about).cloned().collect(),
             targets: self
                 .cluster
                 .tracked_targets()
@@ -94,6 +94,22 @@ impl View<'_> {
                 .map(|t| self.target_line(t))
                 .collect(),
         })
+    }
+
+    /// The findings about a node, then those about something else that most of its loss is attributed to.
+    fn concerned_findings(&self, line: &NodeLine) -> Vec<gaunt_api::Finding> {
+        let is_own =
+            |finding: &&gaunt_api::Finding| finding.entity.node.as_ref() == Some(&line.node);
+        let is_victim = |finding: &&gaunt_api::Finding| {
+            line.finding == Some(finding.kind)
+                && !is_own(finding)
+                && finding.victims.iter().any(|victim| match &victim.job {
+                    Some(job) => line.jobs.contains(job),
+                    None => victim.node.as_ref() == Some(&line.node),
+                })
+        };
+        let all = &self.findings.findings;
+        all.iter().filter(is_own).chain(all.iter().filter(is_victim)).cloned().collect()
     }
 
     /// The worst finding of each node that is blamed, by its position in the list of findings.
@@ -172,7 +188,7 @@ impl View<'_> {
     }
 
     /// The kind of the finding that most of the loss of these GPUs is attributed to.
-    fn loss_finding_of(&self, gpus: &[u32]) -> Option<FindingKind> {
+    pub(super) fn loss_finding_of(&self, gpus: &[u32]) -> Option<FindingKind> {
         let mut parts: BTreeMap<FindingKind, u64> = BTreeMap::new();
         for gpu in gpus {
             if let Some(kind) = self.loss_finding(*gpu) {

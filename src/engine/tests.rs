@@ -13,6 +13,7 @@ use gaunt_schema::{
 };
 use gaunt_sim::{GroundTruth, Scenario, SimFleet};
 
+mod blamed_parts;
 mod field_coverage;
 mod installation_coverage;
 mod loss_consistency;
@@ -243,34 +244,6 @@ fn heat_map_nodes_and_counts_agree() {
     assert_eq!(overview.lost.cost_per_hour, Some(2.0 * overview.lost.gpus));
     assert!(list.nodes.is_sorted_by(|a, b| a.lost_gpus + 0.1 > b.lost_gpus), "worst first");
     assert_eq!(overview.worst[..], list.nodes[..overview.worst.len()]);
-}
-
-#[test]
-fn node_answer_has_every_value_of_its_page() {
-    let mut run = EngineTestRun::new("healthy", 2, 1);
-    for _ in 0..30 {
-        run.step_period_as_text();
-    }
-    let report = run.fleet.node_report(0);
-    let name = SanitizedText::new(run.fleet.node_name(0));
-    let Answer::Node(detail) = run.engine.answer_question(&Question::Node(name)) else {
-        panic!("no node")
-    };
-    for sample in &report.samples {
-        let device = &report.devices[sample.device as usize];
-        let shown = detail.devices.iter().find(|d| d.name == device.to_string().as_str()).unwrap();
-        let key = sample.metric.series_key();
-        assert_eq!(shown.values.get(&key), Some(&sample.reading), "{key} of {device}");
-        if sample.metric.catalogue_row().history && sample.reading.value().is_some() {
-            let past = shown.recent_points(&key);
-            assert_eq!(past.len(), 120);
-            assert!(past[past.len() - 29..].iter().all(Option::is_some), "{key} of {device}");
-        }
-    }
-    let names: Vec<_> = detail.devices.iter().map(|device| device.name.as_str()).collect();
-    assert_eq!(names[..3], ["node", "GPU 0", "GPU 1"]);
-    let unknown = run.engine.answer_question(&Question::Node("nobody".into()));
-    assert!(matches!(unknown, Answer::Refused(_)));
 }
 
 #[test]

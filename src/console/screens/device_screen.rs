@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gaunt_schema::{DeviceClass, Entity, EntityKind, SanitizedText};
+use gaunt_schema::{DeviceClass, Entity, EntityKind, GpuState, SanitizedText};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -112,9 +112,11 @@ impl ScreenView for DeviceScreen {
         let text = format!("   last {span}, newest at the right");
         lines[1].push_span(Span::styled(text, theme.style_for(StyleRole::Dim)));
         lines.extend(render_info_labels(device, width, theme));
-        let findings = detail.findings.iter().filter(|finding| self.is_concerned(finding));
+        let findings = detail.findings.iter().filter(|finding| self.is_concerned(finding, device));
         for finding in findings.take(FINDINGS) {
-            lines.extend(node_details::render_finding(finding, detail.at, width, theme));
+            let gpu = name.strip_prefix("GPU ").filter(|_| device.class == DeviceClass::Gpu);
+            let waits = gpu.is_some() && node_details::waits_for(finding, node, gpu);
+            lines.extend(node_details::render_finding(finding, waits, detail.at, width, theme));
         }
         lines.push(Line::default());
         let happened = event_rows::render_device_events(detail, name, EVENTS, width, theme);
@@ -129,8 +131,9 @@ impl ScreenView for DeviceScreen {
 }
 
 impl DeviceScreen {
-    /// Returns whether a finding of the node names this device, as its cause or as a victim, or the node of this GPU.
-    fn is_concerned(&self, finding: &Finding) -> bool {
+    /// Returns whether a finding of the node names this device, as its cause or as a victim, or the node of this GPU, or
+    /// if this GPU loses time, the node or a job as a victim.
+    fn is_concerned(&self, finding: &Finding, device: &DeviceDetail) -> bool {
         let Self(node, class, name) = self;
         let is_this = |entity: &Entity| {
             let part = match class {
@@ -145,8 +148,14 @@ impl DeviceScreen {
         };
         let cause = &finding.entity;
         let is_node = cause.kind == EntityKind::Node && cause.node.as_ref() == Some(node);
+        let loses = device.state.is_some_and(GpuState::is_lost_time);
+        let is_whole = |victim: &Entity| {
+            victim.job.is_some()
+                || victim.kind == EntityKind::Node && victim.node.as_ref() == Some(node)
+        };
         is_this(cause)
             || finding.victims.iter().any(is_this)
+            || (loses && finding.victims.iter().any(is_whole))
             || (*class == DeviceClass::Gpu && is_node)
     }
 

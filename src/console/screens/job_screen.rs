@@ -114,7 +114,7 @@ impl ScreenView for JobScreen {
         lines.push(render_titled_line("USEFUL", render_useful_share(job, width, theme), theme));
         lines.extend(render_loss_causes(job, width, theme));
         for (at, finding) in job.findings.iter().enumerate() {
-            let finding = node_details::render_finding(finding, job.at, width, theme);
+            let finding = node_details::render_finding(finding, false, job.at, width, theme);
             let shown = if at < WHOLE_FINDINGS { finding.len() } else { 1 };
             lines.extend(finding.into_iter().take(shown));
         }

@@ -13,7 +13,7 @@ use crate::{
     theme::Theme,
     view::{
         draw_page,
-        node_details::{render_body, render_finding, render_headline},
+        node_details::{render_body, render_finding, render_headline, waits_for},
         node_tables,
     },
 };
@@ -101,7 +101,8 @@ impl ScreenView for NodeScreen {
         let width = usize::from(area.width);
         let mut lines = vec![render_headline(detail, theme)];
         for finding in &detail.findings {
-            lines.extend(render_finding(finding, detail.at, width, theme));
+            let waits = waits_for(finding, &self.0, None);
+            lines.extend(render_finding(finding, waits, detail.at, width, theme));
         }
         lines.push(Line::default());
         let devices = openable_devices(detail);

@@ -7,11 +7,11 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{draw_lines, node_tables, worst_nodes};
+use super::{draw_lines, node_details, node_tables, worst_nodes};
 use crate::{
     console_state::ConsoleState,
     display_text,
-    theme::{self, StyleRole, Theme},
+    theme::{StyleRole, Theme},
     widget::sparkline,
 };
 
@@ -42,9 +42,12 @@ pub(crate) fn draw(buffer: &mut Buffer, area: Rect, state: &ConsoleState, theme:
         lines[0].push_span(Span::raw(format!("   job {}", jobs.join(", "))));
     }
     for finding in &detail.findings {
-        let sign = theme::severity_sign(finding.severity);
-        let text = format!(" {sign} {}  {}", finding.kind, finding.entity);
-        lines.push(Line::styled(text, theme.severity_style(finding.severity)));
+        let waits = node_details::waits_for(finding, &line.node, None);
+        lines.extend(
+            node_details::render_finding(finding, waits, detail.at, area.width.into(), theme)
+                .into_iter()
+                .take(1),
+        );
     }
     let graph_width = usize::from(area.width).saturating_sub(42).min(30);
     for gpu in node_tables::of(detail, DeviceClass::Gpu) {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use gaunt_schema::{FindingKind, GpuState, NaturalName, SanitizedText};
+use gaunt_schema::{GpuState, NaturalName, SanitizedText};
 use ratatui::{
     style::Style,
     text::{Line, Span},
@@ -11,9 +11,10 @@ use ratatui::{
 use crate::{
     display_text,
     theme::{self, StyleRole, Theme},
+    view::worst_nodes,
     widget::text_table::{self, ColumnLayout, number_column, text_column},
 };
-use gaunt_api::{GpuTimeline, JobDetail, victim_groups::compress_names};
+use gaunt_api::{GpuTimeline, JobDetail, finding_place, victim_groups::compress_names};
 
 /// Columns of the name of a timeline.
 pub(crate) const NAME: usize = 22;
@@ -47,8 +48,10 @@ pub(crate) struct JobNode<'a> {
     pub(crate) name: &'a SanitizedText,
     /// Its rows in the table of the job's GPUs.
     rows: Vec<usize>,
-    /// The worst finding on it.
-    finding: Option<FindingKind>,
+    /// The worst finding on it, else the one that it waits for.
+    finding: Option<SanitizedText>,
+    /// Whether it waits for that finding.
+    waits: bool,
 }
 
 impl JobRow<'_> {
@@ -85,17 +88,27 @@ fn collect_nodes(job: &JobDetail) -> Vec<JobNode<'_>> {
     let mut nodes: BTreeMap<&SanitizedText, JobNode<'_>> = BTreeMap::new();
     for row in 0..job.gpus.rows as usize {
         let Some(name) = names.and_then(|column| column.text_at(row)) else { continue };
-        let new = || JobNode { name, rows: Vec::new(), finding: None };
+        let new = || JobNode { name, rows: Vec::new(), finding: None, waits: false };
         nodes.entry(name).or_insert_with(new).rows.push(row);
     }
     for finding in &job.findings {
         let node = finding.entity.node.as_ref().and_then(|name| nodes.get_mut(name));
         if let Some(node) = node.filter(|node| node.finding.is_none()) {
-            node.finding = Some(finding.kind);
+            node.finding = Some(SanitizedText::new(finding.kind.as_str()));
         }
     }
+    let kinds = job.gpus.find_column("finding");
+    for node in nodes.values_mut().filter(|node| node.finding.is_none()) {
+        node.finding = node.rows.iter().find_map(|row| kinds?.text_at(*row).cloned());
+        node.waits = node
+            .finding
+            .as_ref()
+            .is_some_and(|kind| finding_place::is_elsewhere(&job.findings, kind, node.name, None));
+    }
     let mut nodes: Vec<JobNode<'_>> = nodes.into_values().collect();
-    nodes.sort_by_cached_key(|node| (node.finding.is_none(), NaturalName(node.name.clone())));
+    nodes.sort_by_cached_key(|node| {
+        (node.finding.is_none() || node.waits, NaturalName(node.name.clone()))
+    });
     nodes
 }
 
@@ -231,8 +244,10 @@ impl<'a> JobNodeTable<'a> {
             }
             NodeColumn::States => self.render_states(node, theme),
             NodeColumn::Finding => {
-                let finding = node.finding.map_or_else(String::new, |kind| kind.to_string());
-                (finding, theme.style_for(StyleRole::Bad))
+                let kind = node.finding.as_ref();
+                kind.map_or_else(Default::default, |kind| {
+                    worst_nodes::render_finding(kind, node.waits, theme)
+                })
             }
             NodeColumn::Mean(_) | NodeColumn::Power | NodeColumn::LowestClock => {
                 let text = match node_number(self.job, node, *column) {

@@ -15,7 +15,7 @@ use crate::{
     display_text,
     theme::{self, StyleRole, Theme},
 };
-use gaunt_api::{Finding, NodeDetail, TargetState};
+use gaunt_api::{Finding, NodeDetail, TargetState, finding_place};
 
 /// Maximum clock difference that counts as none: the precision of one scrape.
 const SKEW_MS: u64 = 500;
@@ -77,18 +77,22 @@ pub(crate) fn render_headline(detail: &NodeDetail, theme: Theme) -> Line<'static
     Line::from(spans)
 }
 
-/// Renders a finding of the node.
+/// Renders a finding of the node, with an arrow if it is about something else that the node or GPU waits for.
 pub(crate) fn render_finding(
     finding: &Finding,
+    waits: bool,
     at: UnixMs,
     width: usize,
     theme: Theme,
 ) -> Vec<Line<'static>> {
-    let severity = theme.severity_style(finding.severity);
-    let sign = theme::severity_sign(finding.severity);
+    let (sign, style) = if waits {
+        ("←", theme.style_for(StyleRole::Waiting))
+    } else {
+        (theme::severity_sign(finding.severity), theme.severity_style(finding.severity))
+    };
     let lasted = display_text::format_duration(at.duration_since(finding.since));
     let mut lines = vec![Line::from(vec![
-        Span::styled(format!(" {sign} {}", finding.kind), severity),
+        Span::styled(format!(" {sign} {}", finding.kind), style),
         Span::raw(format!("  {}  since {lasted}", finding.entity)),
     ])];
     let wrap = |text: &str| {
@@ -99,6 +103,12 @@ pub(crate) fn render_finding(
     let next = wrap(&format!("next: {}", finding.next));
     lines.extend(next.map(|line| Line::styled(format!("   {line}"), dim)));
     lines
+}
+
+/// Returns whether a finding is about something else that this node or GPU waits for.
+pub(crate) fn waits_for(finding: &Finding, node: &str, gpu: Option<&str>) -> bool {
+    let only = std::slice::from_ref(finding);
+    finding_place::is_elsewhere(only, finding.kind.as_str(), node, gpu)
 }
 
 /// Renders the sources of the values: targets, versions, the node's clock, failing collectors.

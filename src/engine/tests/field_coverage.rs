@@ -1,4 +1,4 @@
-//! Test that every declared field of every subject is filled by some row of a simulated fleet.
+//! Tests that every declared field of every subject is filled by some row of a simulated fleet, and every value of a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -217,4 +217,32 @@ fn field_is_filled_by_a_row_or_excepted_with_its_reason() {
     let unfilled: Vec<(Subject, &str)> =
         unfilled.iter().flat_map(|(of, names)| names.iter().map(|name| (*of, *name))).collect();
     assert_eq!(unfilled, EXCEPTIONS.map(|(subject, name, _why)| (subject, name)));
+}
+
+#[test]
+fn node_answer_has_every_value_of_its_page() {
+    let mut run = EngineTestRun::new("healthy", 2, 1);
+    for _ in 0..30 {
+        run.step_period_as_text();
+    }
+    let report = run.fleet.node_report(0);
+    let name = SanitizedText::new(run.fleet.node_name(0));
+    let Answer::Node(detail) = run.engine.answer_question(&Question::Node(name)) else {
+        panic!("no node")
+    };
+    for sample in &report.samples {
+        let device = &report.devices[sample.device as usize];
+        let shown = detail.devices.iter().find(|d| d.name == device.to_string().as_str()).unwrap();
+        let key = sample.metric.series_key();
+        assert_eq!(shown.values.get(&key), Some(&sample.reading), "{key} of {device}");
+        if sample.metric.catalogue_row().history && sample.reading.value().is_some() {
+            let past = shown.recent_points(&key);
+            assert_eq!(past.len(), 120);
+            assert!(past[past.len() - 29..].iter().all(Option::is_some), "{key} of {device}");
+        }
+    }
+    let names: Vec<_> = detail.devices.iter().map(|device| device.name.as_str()).collect();
+    assert_eq!(names[..3], ["node", "GPU 0", "GPU 1"]);
+    let unknown = run.engine.answer_question(&Question::Node("nobody".into()));
+    assert!(matches!(unknown, Answer::Refused(_)));
 }
