@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use gaunt_schema::{
-    AbsenceReason, FindingKind, MetricId, Reading, SanitizedText, unit::MetricKind,
+    AbsenceReason, EntityKind, FindingKind, MetricId, Reading, SanitizedText, unit::MetricKind,
 };
 
 use super::view::View;
@@ -217,17 +217,22 @@ impl TextColumnBuilder {
 struct BlameIndex<'a> {
     nodes: HashMap<&'a str, Vec<&'a gaunt_api::Finding>>,
     jobs: HashMap<&'a str, FindingKind>,
+    /// About a leaf, on one of its rails or on all, or about a rail below all leaves.
+    switches: Vec<&'a gaunt_api::Finding>,
 }
 
 impl<'a> BlameIndex<'a> {
     fn of(list: &'a FindingList) -> Self {
-        let mut blame = Self { nodes: HashMap::new(), jobs: HashMap::new() };
+        let mut blame = Self { nodes: HashMap::new(), jobs: HashMap::new(), switches: Vec::new() };
         for finding in &list.findings {
             if let Some(node) = finding.entity.node.as_deref() {
                 blame.nodes.entry(node).or_default().push(finding);
             }
             if let Some(job) = finding.entity.job.as_deref() {
                 blame.jobs.entry(job).or_insert(finding.kind);
+            }
+            if matches!(finding.entity.kind, EntityKind::Leaf | EntityKind::Rail) {
+                blame.switches.push(finding);
             }
         }
         blame
@@ -247,13 +252,75 @@ impl<'a> BlameIndex<'a> {
         self.nodes.get(node)?.iter().find(about).map(|finding| finding.kind)
     }
 
-    /// The worst finding that blames a port.
-    fn worst_of_port(&self, node: &str, device: &str, port: &str) -> Option<FindingKind> {
+    /// The worst finding that blames a port or the network of its node as a whole, else the one that blames its leaf or
+    /// its rail as a whole.
+    fn worst_of_port(
+        &self,
+        node: &str,
+        (device, port): (&str, &str),
+        (leaf, rail): (Option<&SanitizedText>, Option<&SanitizedText>),
+    ) -> Option<FindingKind> {
         let about = |finding: &&&gaunt_api::Finding| {
             let entity = &finding.entity;
-            entity.device.as_deref() == Some(device)
-                && entity.port.as_deref().is_none_or(|blamed| blamed == port)
+            let is_network =
+                matches!(finding.kind, FindingKind::HostBlocksNetwork | FindingKind::PortDown);
+            (entity.kind == EntityKind::Node && is_network)
+                || entity.device.as_deref() == Some(device)
+                    && entity.port.as_deref().is_none_or(|blamed| blamed == port)
         };
-        self.nodes.get(node)?.iter().find(about).map(|finding| finding.kind)
+        let own = self.nodes.get(node).and_then(|findings| findings.iter().find(about));
+        let above = |finding: &&&gaunt_api::Finding| {
+            let entity = &finding.entity;
+            (entity.leaf.is_some() || entity.rail.is_some())
+                && entity.leaf.as_ref().is_none_or(|blamed| leaf == Some(blamed))
+                && entity.rail.as_ref().is_none_or(|blamed| rail == Some(blamed))
+        };
+        own.or_else(|| self.switches.iter().find(above)).map(|finding| finding.kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_api::Finding;
+    use gaunt_schema::{Entity, Severity};
+
+    use super::*;
+
+    /// The kind that is shown at `mlx5_0/1` of gpu001, below leaf-0 on rail 0, where this is blamed.
+    fn shown_at_port(kind: FindingKind, entity: Entity) -> Option<FindingKind> {
+        let findings = vec![Finding::new(kind, Severity::Critical, entity)];
+        let list = FindingList { findings, ..FindingList::default() };
+        let (leaf, rail) = ("leaf-0".into(), "0".into());
+        let blame = BlameIndex::of(&list);
+        blame.worst_of_port("gpu001", ("mlx5_0", "1"), (Some(&leaf), Some(&rail)))
+    }
+
+    #[test]
+    fn port_has_the_finding_of_what_it_belongs_to() {
+        let leaf = |leaf: &str, rail: Option<&str>| Entity {
+            leaf: Some(leaf.into()),
+            rail: rail.map(Into::into),
+            ..Entity::new(EntityKind::Leaf)
+        };
+        let rail = |rail: &str| Entity { rail: Some(rail.into()), ..Entity::new(EntityKind::Rail) };
+        let node = |node: &str| Entity::new_node(&node.into());
+        let port = |device: &str| Entity::new_port(&"gpu001".into(), &device.into(), &"1".into());
+        for (kind, entity, is_shown) in [
+            (FindingKind::PortDown, port("mlx5_0"), true),
+            (FindingKind::PortDown, port("mlx5_1"), false),
+            (FindingKind::LeafCongested, leaf("leaf-0", None), true),
+            (FindingKind::LeafCongested, leaf("leaf-1", None), false),
+            (FindingKind::PortDown, leaf("leaf-0", Some("0")), true),
+            (FindingKind::PortDown, leaf("leaf-0", Some("1")), false),
+            (FindingKind::RailSlow, rail("0"), true),
+            (FindingKind::RailSlow, rail("1"), false),
+            (FindingKind::LeafCongested, Entity::new(EntityKind::Leaf), false),
+            (FindingKind::HostBlocksNetwork, node("gpu001"), true),
+            (FindingKind::HostBlocksNetwork, node("gpu002"), false),
+            (FindingKind::DataStarved, node("gpu001"), false),
+        ] {
+            let named = format!("{kind} {entity:?}");
+            assert_eq!(shown_at_port(kind, entity), is_shown.then_some(kind), "{named}");
+        }
     }
 }

@@ -95,7 +95,9 @@ impl<'a> SubjectRows<'a> for JobRows<'a> {
                 let blame = BlameIndex::of(self.view.findings);
                 FieldColumn::kinds(rows, |row| {
                     let own = blame.jobs.get(self.jobs[row as usize].0.as_str()).copied();
-                    own.or_else(|| self.node_names(row).find_map(|node| blame.worst_of_node(node)))
+                    let on_nodes =
+                        || self.node_names(row).find_map(|node| blame.worst_of_node(node));
+                    own.or_else(on_nodes).or_else(|| self.view.loss_finding_of(self.gpu_rows(row)))
                 })
             }
             JobField::Nodes => FieldColumn::numbers(rows, |row| Some(self.count_nodes(row) as f64)),

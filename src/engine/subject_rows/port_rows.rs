@@ -41,7 +41,7 @@ impl<'a> PortRows<'a> {
             .get(part)
     }
 
-    /// The worst finding that blames each of these ports.
+    /// The worst finding that blames each of these ports, or what is above it.
     pub(crate) fn blaming_findings(&self, rows: &[u32]) -> Vec<Option<FindingKind>> {
         let blame = BlameIndex::of(self.view.findings);
         rows.iter().map(|row| self.blaming_finding(&blame, *row)).collect()
@@ -49,7 +49,12 @@ impl<'a> PortRows<'a> {
 
     fn blaming_finding(&self, blame: &BlameIndex<'_>, row: u32) -> Option<FindingKind> {
         let (device, port) = (self.name_part(row, 0)?, self.name_part(row, 1)?);
-        blame.worst_of_port(&self.node_of(row)?.name, device, port)
+        let (cluster_row, id) = self.cluster_row(row);
+        let topology = self.view.cluster.topology();
+        let leaf = topology.leaf_of_port(id, cluster_row).map(|leaf| &leaf.value);
+        let rail = topology.port_topology(cluster_row).and_then(|port| port.rail.as_ref());
+        let above = (leaf, rail.map(|rail| &rail.value));
+        blame.worst_of_port(&self.node_of(row)?.name, (device, port), above)
     }
 }
 

@@ -27,6 +27,25 @@ impl EngineTestRun {
 }
 
 #[test]
+fn leaf_that_is_blamed_is_marked_on_the_map_the_ports_and_the_jobs() {
+    let kind = FindingKind::LeafCongested;
+    let (mut run, finding) = run_until_open("leaf_congested", 32, kind);
+    let leaf = finding.entity.leaf.expect("a leaf is blamed");
+    let ports = run.ask_table(Subject::Ports, "finding=leaf_congested columns leaf");
+    let below = run.ask_table(Subject::Ports, &format!("leaf={leaf} columns leaf"));
+    assert_eq!((ports.matched, below.matched > 0), (below.matched, true));
+    assert!((0..ports.rows as usize).all(|row| ports.columns[0].text_at(row) == Some(&leaf)));
+    let fabric = Question::Fabric(Filter::all_rows(Subject::Ports));
+    let Answer::Fabric(fabric) = run.engine.answer_question(&fabric) else { panic!("no fabric") };
+    for (cell, of) in fabric.cells.leaf.iter().enumerate() {
+        let blamed = (fabric.leaves[*of as usize] == leaf).then_some(kind);
+        assert_eq!(fabric.cells.finding[cell], blamed, "{}", fabric.leaves[*of as usize]);
+    }
+    let slowed = run.ask_table(Subject::Jobs, "finding=leaf_congested columns job");
+    assert!(slowed.matched > 0, "the job that waits for the leaf");
+}
+
+#[test]
 fn node_that_waits_has_the_finding_that_it_waits_for() {
     let (mut run, finding) = run_until_open("data_starved", 32, FindingKind::DataStarved);
     let victims: Vec<_> = finding.victims.iter().filter_map(|it| it.node.clone()).collect();

@@ -12,8 +12,8 @@ use crate::answer_source::AnswerSource;
 /// are left out.
 const MAX_CELLS: usize = 8_192;
 
-/// The ports that are written one by one.
-const FLAGGED: &str = "has finding or (has state and state!=active) limit 1000 \
+/// The ports that are written one by one, those that are not active first: a finding may be about all ports of a rail.
+const FLAGGED: &str = "has finding or (has state and state!=active) sort state desc limit 1000 \
      columns node,device,port,leaf,rail,state,finding";
 
 /// The network of one instant.
