@@ -144,8 +144,8 @@ table! {
     port_never_active_seconds: f64 = 10.0;
     /// Seconds for which all ranks of a job must busy-wait with an idle network before the job is hung.
     hung_seconds: f64 = 60.0;
-    /// The same in seconds before an inferred job (no job labels) pages: the job may wait for a rank outside the
-    /// inferred group that writes a checkpoint.
+    /// Seconds for which all ranks of an inferred job (no job labels) must busy-wait before its hang pages: the job may
+    /// wait for a rank outside the inferred group that writes a checkpoint.
     inferred_hang_seconds: f64 = 180.0;
     /// Nominal NVLink rate of a GPU in one direction, in bytes per second: 450 GB/s for Hopper.
     nvlink_bytes_per_second: f64 = 450e9;
@@ -174,7 +174,8 @@ table! {
     /// Seconds without a changed value on a page: DCGM's health checks need a minute of samples, and dcgm-exporter
     /// collects every 30 s.
     stale_seconds: f64 = 120.0;
-    /// The same at least for GPUs at work, whose values change at every collection.
+    /// Seconds without a changed value on a page whose GPUs are at work, at least: their values change at every
+    /// collection.
     stale_working_seconds: f64 = 30.0;
     /// Scrape or collection intervals without a changed value, at least.
     stale_periods: f64 = 3.0;
@@ -232,7 +233,7 @@ table! {
     error_speaks_seconds: f64 = 600.0;
     /// Utilization / baseline below which a GPU may be data-starved.
     hungry_ratio: f64 = 0.94;
-    /// The same at slow scrape intervals.
+    /// Utilization / baseline below which a GPU may be data-starved, at slow scrape intervals.
     hungry_slow_ratio: f64 = 0.85;
     /// PSI / baseline of the host from which pressure is evidence.
     pressure_times: f64 = 3.0;
@@ -249,7 +250,8 @@ table! {
     cpu_crowded_ratio: f64 = 0.03;
     /// Seconds for which a node must wait for IO: the averages need as long to forget a checkpoint.
     storage_seconds: f64 = 18.0;
-    /// The same for many nodes: covers a checkpoint pause too short to be recognised, and its decay in the averages.
+    /// Seconds for which many nodes must wait for IO together: covers a checkpoint pause too short to be recognised, and
+    /// its decay in the averages.
     shared_storage_seconds: f64 = 26.0;
     /// Job slowdown from which a job is slower than its baseline.
     slowed_ratio: f64 = 0.06;
@@ -328,15 +330,15 @@ table! {
     uneven_times: f64 = 1.07;
     /// Activity of a node / job median in one sample from which the other nodes wait for it.
     stands_out_times: f64 = 1.3;
-    /// The same as uneven_times at slow scrape intervals without profiling counters: activity is known from single
-    /// samples.
+    /// Activity of a node / job median from which its pipeline stage is overloaded, at slow scrape intervals without
+    /// profiling counters: activity is known from single samples.
     uneven_slow_times: f64 = 1.25;
     /// Maximum slowdown of an overloaded stage / that of the median node: it hardly slows down while the others wait. A
     /// node that is busier by chance slows down like the others.
     uneven_lost_share: f64 = 0.5;
     /// Time constant of the averages of a job's activity in seconds: several of its longest steps.
     pace_seconds: f64 = 30.0;
-    /// The same at slow scrape intervals.
+    /// Time constant of the averages of a job's activity in seconds, at slow scrape intervals.
     pace_slow_seconds: f64 = 90.0;
     /// Change relative to the baseline below which the pace of a node is unchanged.
     as_ever_ratio: f64 = 0.03;
@@ -369,7 +371,8 @@ table! {
     hung_ranks: u32 = 2;
     /// Activity / baseline below which a GPU with profiling counters has stopped.
     hung_pace_ratio: f64 = 0.05;
-    /// The same for power above idle power, where no profiling counter is exported: busy-waiting draws a third.
+    /// Power above idle power / baseline below which a GPU without profiling counters has stopped: busy-waiting draws a
+    /// third.
     hung_power_pace_ratio: f64 = 0.6;
     /// Spread of power / mean power below which power is constant.
     flat_power_ratio: f64 = 0.12;
@@ -377,7 +380,7 @@ table! {
     silent_network_ratio: f64 = 0.001;
     /// Maximum difference in baseline power of nodes that step together in an inferred job (no job labels).
     like_power_ratio: f64 = 0.05;
-    /// The same for the traffic of their ports.
+    /// Maximum difference in the port traffic of nodes that step together in an inferred job (no job labels).
     like_traffic_ratio: f64 = 0.12;
     /// Seconds for which a job must hold idle GPUs before that is reported.
     idle_seconds: f64 = 540.0;
@@ -404,7 +407,7 @@ table! {
     /// Prior odds that a finding is right whose evidence is the behaviour of a job and its hosts: as often as such
     /// findings were right on simulated clusters.
     inferred_odds: f64 = 3.0;
-    /// The same for a fault that a device reports or that is measured at it.
+    /// Prior odds that a finding is right about a fault that a device reports or that is measured at it.
     reported_odds: f64 = 30.0;
     /// Factor of the odds for each further independent kind of evidence.
     evidence_odds: f64 = 3.0;

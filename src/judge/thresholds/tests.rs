@@ -42,6 +42,13 @@ fn sample_settings_equal_the_table() {
     assert!(before == after, "`[judge]` of {} differs; run with GAUNT_BLESS=1", path.display());
 }
 
+/// An explanation lists some limits in the order of their names: none may refer to its neighbour in the table.
+#[test]
+fn reason_of_a_limit_stands_alone() {
+    let refers = LIMITS.iter().filter(|limit| limit.reason.trim_start().starts_with("The same"));
+    assert_eq!(refers.map(|limit| limit.name).collect::<Vec<_>>(), [""; 0]);
+}
+
 #[test]
 fn impossible_limits_are_rejected_by_name() {
     assert_eq!(Thresholds::default().impossible_limits().next(), None);
