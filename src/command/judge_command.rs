@@ -277,10 +277,13 @@ impl JudgeReport<'_> {
     fn render_episode(&self, page: &mut String, episode: &FindingEpisode) {
         let finding = &episode.finding;
         let after = |at: UnixMs| format!("+{:.1} s", at.duration_since(self.from).as_secs_f64());
+        let is_open = episode.closed.is_none();
+        let lost =
+            if is_open { format!("  {:.1} GPUs lost", finding.lost_gpus) } else { String::new() };
         push_line(
             page,
             format_args!(
-                "{:>10} to {:>10}  {:<8}  {:<18}  {}  confidence {:.0} %",
+                "{:>10} to {:>10}  {:<8}  {:<18}  {}  confidence {:.0} %{lost}",
                 after(episode.opened),
                 episode.closed.map_or_else(|| "the end".to_owned(), after),
                 episode.worst.as_str(),
@@ -290,6 +293,9 @@ impl JudgeReport<'_> {
             ),
         );
         push_line(page, format_args!("             {}", finding.summary));
+        if is_open && !finding.next.is_empty() {
+            push_line(page, format_args!("             next: {}", finding.next));
+        }
     }
 }
 

@@ -73,9 +73,10 @@ fn recorded_fault_is_found_with_its_opening_time() {
     );
     assert_eq!(lines.next().unwrap(), "FINDINGS     1");
     let line = lines.next().unwrap();
-    for word in [" s to    the end  critical  port_down ", "mlx5_", "  confidence "] {
+    for word in [" s to    the end  critical  port_down ", "mlx5_", "  confidence ", " GPUs lost"] {
         assert!(line.contains(word), "{word:?} in {page}");
     }
+    assert!(lines.nth(1).unwrap().starts_with("             next: Check the cable"), "{page}");
 
     let from = folder.path().to_str().unwrap();
     let output = run_gaunt(&["explain", "port_down", "--from", from]);
