@@ -38,13 +38,13 @@ const ECC: [(gaunt_schema::MetricId, Severity, &str, &str); 2] = [
     (
         gpu_health::ECC_UNCORRECTED_VOLATILE,
         Severity::Critical,
-        "uncorrected ECC errors",
+        "uncorrected ECC error",
         "drain the node and reset the GPU",
     ),
     (
         gpu_health::ECC_CORRECTED_VOLATILE,
         Severity::Info,
-        "corrected ECC errors",
+        "corrected ECC error",
         "no action; check again if it repeats",
     ),
 ];
@@ -119,7 +119,8 @@ fn collect_gpu_events(detail: &NodeDetail, device: &DeviceDetail, events: &mut V
             continue;
         };
         let growing = device.rates.get(&metric.series_key()).is_some_and(|rate| *rate > 0.0);
-        let what = format!("{errors:.0} {what} since driver load");
+        let end = if errors < 1.5 { "" } else { "s" };
+        let what = format!("{errors:.0} {what}{end} since driver load");
         events.push(device_event(growing.then_some(detail.at), severity, device, &what, action));
     }
 }
@@ -194,6 +195,21 @@ mod tests {
         );
         let xid = events.iter().find(|event| event.what.contains("XID 79")).unwrap();
         assert_eq!(xid.action.as_str(), "drain the node and reboot it");
+    }
+
+    #[test]
+    fn one_error_is_not_called_errors() {
+        let mut detail = sample_answers::node_detail("gpu003");
+        let key = gpu_health::ECC_CORRECTED_VOLATILE.series_key();
+        for (device, errors) in
+            detail.devices.iter_mut().filter(|it| it.class == DeviceClass::Gpu).zip([1.0, 2.0])
+        {
+            device.values.insert(key.clone(), gaunt_schema::Reading::Value(errors));
+        }
+        let events = of(&detail);
+        for what in ["1 corrected ECC error since", "2 corrected ECC errors since"] {
+            assert!(events.iter().any(|event| event.what.contains(what)), "{what}: {events:?}");
+        }
     }
 
     #[test]
