@@ -86,9 +86,7 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Nod
         }),
         None => jobs_before.is_some() && (found.all_fail)(),
     };
-    // A node of which nothing answers is silent since the last of its targets fails.
-    let failing = targets.iter().filter_map(|target| target.down_since);
-    let since = if is_silent { failing.max() } else { failing.min() };
+    let since = if is_silent { silent_since(cluster, found) } else { failing_since(targets) };
     let since = since.unwrap_or_else(|| cluster.now());
     let since = before.map_or(since, |before| before.since.min(since));
     let limit = Some(f64::from(judge.limits.target_failures));
@@ -118,6 +116,21 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Nod
         ..Finding::new(FindingKind::TargetDown, severity, Entity::new_node(name))
     };
     NodeDown { finding, is_silent, is_up: is_silent && silence.is_up }
+}
+
+/// Returns since when the first of these targets fails.
+fn failing_since(targets: &[&TrackedTarget]) -> Option<UnixMs> {
+    targets.iter().filter_map(|target| target.down_since).min()
+}
+
+/// Returns since when a node is silent of which nothing answers: since the last of its targets fails, which may have failed
+/// only once yet.
+fn silent_since(cluster: &Cluster, found: &Found<'_>) -> Option<UnixMs> {
+    let node = cluster.node_by_name(found.name).map(|(_, node)| node);
+    let speakers = node.into_iter().flat_map(|node| &node.sources);
+    let speakers = speakers.filter_map(|speaker| cluster.target_by_id(speaker.target));
+    let all = found.targets.iter().copied().chain(speakers);
+    all.filter_map(|target| target.down_since).max()
 }
 
 fn render_summary(
