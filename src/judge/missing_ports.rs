@@ -57,9 +57,9 @@ pub(super) fn detect_missing_ports(
             };
             let mut found = missing_port(cluster, node, (entry, tracker), (active, since));
             if let Some(group) = slower {
-                found.add_confirmation(
-                    EvidenceRow::JobSlowdown.to_evidence(group.slowdown_ratio(), None),
-                );
+                let least = Some(judge.limits.slowed_ratio);
+                let slowdown = EvidenceRow::JobSlowdown.to_evidence(group.slowdown_ratio(), least);
+                found.add_confirmation(slowdown.or_context());
                 found = found
                     .with_slowed_jobs(std::iter::once(group.group_key()))
                     .with_cost(group.lost_gpus(), group.list_victims(cluster, Some(id)));
