@@ -257,7 +257,8 @@ fn read_settings(path: &Path) -> Result<ExporterSettingsFile, ExporterSettingsEr
         .flatten()
         .map_err(|why| ExporterSettingsError::Read { path: path.to_path_buf(), why })?;
     let mut settings: ExporterSettingsFile = toml::from_str(&text).map_err(|error| {
-        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let offset = error.span().map_or(0, |span| span.start);
+        let before = text.get(..offset).unwrap_or_default();
         // On one line, as the log is.
         let message = plain_error::document(
             error.message(),
@@ -267,7 +268,10 @@ fn read_settings(path: &Path) -> Result<ExporterSettingsFile, ExporterSettingsEr
         ExporterSettingsError::Malformed {
             path: path.to_path_buf(),
             line: before.matches('\n').count() + 1,
-            what: message,
+            what: match plain_error::toml_key(&text, offset) {
+                Some(key) if !message.contains(key) => format!("{key}: {message}"),
+                _ => message,
+            },
         }
     })?;
     settings.resolve_paths(path.parent().unwrap_or(Path::new("")));
@@ -475,13 +479,14 @@ mod tests {
                 "period = \"5\"\n",
                 "node.toml:1: the period \"5\": write a duration with its unit: 1s, 500ms",
             ),
-            ("compat = [\"dgcm\"]\n", "node.toml:1: \"dgcm\" is invalid; known: "),
+            ("compat = [\"dgcm\"]\n", "node.toml:1: compat: \"dgcm\" is invalid; known: "),
+            ("[node]\nfoo = 1\n", "node.toml:1: node: an object is invalid"),
             ("[nvml]\ncall_deadline = \"9s\"\ninit_deadline = \"1ms\"\n", "node.toml:3: "),
-            ("listen = \"here\"\n", "node.toml:1: invalid socket address"),
+            ("listen = \"here\"\n", "node.toml:1: listen: invalid socket address"),
             ("listen\n", "node.toml:1: "),
             (
                 "\ndisable = [\"cpu\", \"prots\"]\n",
-                "node.toml:2: unknown collector \"prots\"; must be one of cpu, memory, ",
+                "node.toml:2: disable: unknown collector \"prots\"; must be one of cpu, memory, ",
             ),
             ("sys_root = \"/nowhere\"\n", "/nowhere is not a folder; check --sys-root"),
         ] {

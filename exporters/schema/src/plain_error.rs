@@ -123,6 +123,17 @@ pub fn document(message: &str, format: &str, parses: bool) -> String {
     }
 }
 
+/// The key of the line at this offset of a TOML text, or its section: an error about a value does not name it.
+pub fn toml_key(text: &str, offset: usize) -> Option<&str> {
+    let start = text.get(..offset)?.rfind('\n').map_or(0, |end| end + 1);
+    let line = text.get(start..)?.lines().next()?.trim();
+    let key = match line.strip_prefix('[') {
+        Some(section) => section.trim_matches(['[', ']']),
+        None => line.split_once('=')?.0,
+    };
+    Some(key.trim()).filter(|key| !key.is_empty())
+}
+
 /// The cause of an answer that broke off.
 pub const CLOSED_EARLY: &str = "connection closed before the end of the response";
 
@@ -240,6 +251,15 @@ mod tests {
 
     fn json_error(text: &str) -> String {
         json(&serde_json::from_str::<Note>(text).unwrap_err())
+    }
+
+    #[test]
+    fn key_of_a_toml_line_is_that_before_its_value_or_its_section() {
+        let text = "a = 1\n\n[b.c]\n d = [\n 2,\n]\n";
+        let key_at = |part: &str| toml_key(text, text.find(part).unwrap());
+        assert_eq!([key_at("a"), key_at("1"), key_at("b.c")], [Some("a"), Some("a"), Some("b.c")]);
+        assert_eq!([key_at("[\n 2"), key_at("2,")], [Some("d"), None]);
+        assert_eq!((toml_key(text, 99), toml_key("", 0)), (None, None));
     }
 
     #[test]
