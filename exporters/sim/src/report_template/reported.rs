@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fmt::Write as _};
 
 use gaunt_schema::{
-    Device, DeviceClass, Dialect, InfoSeries, MetricId, MetricSample, Reading, Report,
+    Device, DeviceClass, Dialect, InfoSeries, MetricId, MetricSample, Reading, Report, UnixMs,
     catalogue::{UnitScale, gpu, gpu_parts as parts, host, port},
     text,
     xid::describe_xid,
@@ -243,6 +243,23 @@ fn write_slices(report: &Report, page: &mut String) {
     }
 }
 
+/// Writes the times of each CPU, which add up to the time that has passed; all are as busy.
+fn write_cpu_times(page: &mut String, time: f64, node_value: impl Fn(MetricId) -> Option<f64>) {
+    let [Some(cpus), Some(busy), Some(iowait)] =
+        [host::CPUS, host::CPU_BUSY, host::CPU_IOWAIT].map(node_value)
+    else {
+        return;
+    };
+    let (busy, iowait) = (busy / cpus, iowait / cpus);
+    for cpu in 0..cpus as usize {
+        for (mode, seconds) in [("idle", time - busy - iowait), ("user", busy), ("iowait", iowait)]
+        {
+            let labels = format!("cpu=\"{cpu}\",mode=\"{mode}\"");
+            write_line(page, "node_cpu_seconds_total", &labels, seconds);
+        }
+    }
+}
+
 /// node_exporter counts each CPU separately and has its own identity labels.
 fn write_host_series(report: &Report, page: &mut String) {
     let node_value =
@@ -250,18 +267,9 @@ fn write_host_series(report: &Report, page: &mut String) {
     let node = report.node.as_deref().unwrap_or_default();
     let kernel = info_label(report, 0, host::NODE_INFO, "kernel");
     write_line(page, "node_uname_info", &format!("nodename=\"{node}\",release=\"{kernel}\""), 1.0);
-    if let Some(time) = report.node_time {
-        write_line(page, "node_time_seconds", "", time.to_seconds());
-    }
-    if let (Some(cpus), Some(busy), Some(iowait)) =
-        (node_value(host::CPUS), node_value(host::CPU_BUSY), node_value(host::CPU_IOWAIT))
-    {
-        for cpu in 0..cpus as usize {
-            for (mode, total) in [("user", busy), ("iowait", iowait)] {
-                let labels = format!("cpu=\"{cpu}\",mode=\"{mode}\"");
-                write_line(page, "node_cpu_seconds_total", &labels, total / cpus);
-            }
-        }
+    if let Some(time) = report.node_time.map(UnixMs::to_seconds) {
+        write_line(page, "node_time_seconds", "", time);
+        write_cpu_times(page, time, node_value);
     }
     for info in report.infos.iter().filter(|info| info.metric == port::INFO) {
         let Some(name) = report.devices[info.device as usize].key.first() else { continue };

@@ -262,6 +262,24 @@ fn port_comes_back_when_its_fault_ends() {
     assert_eq!((carrier, fleet.ground_truths()[0].ends), (4.0, Some(after_start(15.0))));
 }
 
+#[test]
+fn cpu_times_of_a_node_exporter_page_add_up_to_the_time_that_passes() {
+    let scenario = Scenario::from_name("healthy").unwrap();
+    let mut fleet = SimFleet::with_dialect(Dialect::Dcgm, scenario, 2, 1, START);
+    let (templates, mut last) = (text::TemplateCache::default(), text::TemplateState::default());
+    let shares = [0.0, 15.0].map(|second| {
+        fleet.advance_to(after_start(second));
+        let pages = fleet.scraped_pages(0);
+        let (_, page) = pages.iter().find(|(of, _)| *of == Dialect::NodeExporter).unwrap();
+        let page = templates.decode_page(&mut last, page.as_bytes(), &text::PageLimits::default());
+        let busiest = page.unwrap().report.find_reading(&Device::new_node(), host::CPU_BUSIEST);
+        busiest.and_then(Reading::value)
+    });
+    let cpus = metric_value(&fleet.node_report(0), &Device::new_node(), host::CPUS);
+    let busiest = shares[1].expect("the share between two pages");
+    assert!((busiest - 17.0 / cpus).abs() < 0.05, "17 of {cpus} CPUs are busy: {busiest}");
+}
+
 /// Exponential averages of one GPU, with the highest weight on the newest second.
 #[derive(Clone, Copy, Debug, Default)]
 struct MeanActivity {
