@@ -12,6 +12,18 @@ use super::{renewal_interval::RenewalInterval, source_priority::MetricSource};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub(super) u32);
 
+impl NodeId {
+    /// Returns its index in a table of nodes: ids are dense.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Returns the id at an index.
+    pub const fn at_index(index: usize) -> Self {
+        Self(index as u32)
+    }
+}
+
 /// One machine.
 #[derive(Clone, Debug)]
 pub struct Node {

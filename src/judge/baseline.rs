@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Thresholds, moving_average::CompactTimestamp};
+use super::Thresholds;
 
 /// The direction in which a signal gets worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub(super) enum WorseDirection {
 /// The time of a sample, and whether the baseline may learn from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SampleMoment {
-    /// The time of the sample.
-    pub(super) at: CompactTimestamp,
+    /// Seconds since the sample before it of the same device; none for the first, also after a restart.
+    pub(super) since: Option<f64>,
     /// After so long without a sample averages begin anew: the first one is a single instant.
     pub(super) gap: Duration,
     /// An open finding names its device: the baseline is frozen.
@@ -36,8 +36,6 @@ pub(super) struct Baseline {
     /// Seconds for which it has been worse than the baseline; below zero, seconds for which the accepted level is
     /// learned.
     unusual: f32,
-    /// The last sample that averages contain: none after a restart, where they begin anew.
-    last: CompactTimestamp,
 }
 
 /// Seconds, with two flags in the lowest bits of the mantissa: every GPU and port keeps several baselines. The error is
@@ -70,7 +68,8 @@ impl FlaggedSeconds {
     }
 }
 
-/// The saved form: with or without the fields for acceptance and learning, which earlier files lack.
+/// The saved form: with or without the fields for acceptance and learning, which earlier files lack. The fourth or fifth
+/// field is a timestamp that earlier versions expect, and nothing reads.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum SavedBaseline {
@@ -95,23 +94,18 @@ impl From<SavedBaseline> for Baseline {
                 (mean, seconds, unusual, seconds >= COUNTED_SECONDS, false)
             }
         };
-        Self {
-            mean,
-            learned_from: FlaggedSeconds::new(seconds, learned, accepted),
-            unusual,
-            last: CompactTimestamp::NEVER,
-        }
+        Self { mean, learned_from: FlaggedSeconds::new(seconds, learned, accepted), unusual }
     }
 }
 
 impl From<Baseline> for SavedBaseline {
     fn from(known: Baseline) -> Self {
-        let Baseline { mean, learned_from, unusual, last } = known;
+        let Baseline { mean, learned_from, unusual } = known;
         let (seconds, learned) = (learned_from.seconds(), learned_from.has(LEARNED));
         if known.is_accepted() {
-            Self::Accepted(mean, seconds, unusual, learned, last.to_millis(), true)
+            Self::Accepted(mean, seconds, unusual, learned, 0, true)
         } else {
-            Self::Learned(mean, seconds, unusual, learned, last.to_millis())
+            Self::Learned(mean, seconds, unusual, learned, 0)
         }
     }
 }
@@ -132,20 +126,17 @@ impl Baseline {
         limits: &Thresholds,
     ) {
         let Some(now) = now else { return };
-        let SampleMoment { at, gap, frozen } = at;
+        let SampleMoment { since, gap, frozen } = at;
         if frozen && self.is_learned() && self.unusual >= 0.0 {
             // Neither a fault nor the noise of its end is a baseline; nor does the waiting time count.
-            (self.last, self.unusual) = (at, 0.0);
+            self.unusual = 0.0;
             return;
         }
         // Nothing is learned in gaps, nor of the one sample that an average consists of after them.
-        let since = self.last.is_set().then(|| at.seconds_since(self.last));
         let passed = match since.filter(|since| *since <= gap.as_secs_f64()) {
-            Some(since) => since,
-            None if self.is_new() => 1.0,
-            None => 0.0,
+            _ if self.is_new() => 1.0,
+            since => since.unwrap_or(0.0),
         };
-        self.last = at;
         let mean = f64::from(self.mean);
         let approached = |span: f64| (mean + (now - mean) * (passed / span).min(1.0)) as f32;
         let seconds = self.learned_from.seconds();
@@ -181,15 +172,8 @@ impl Baseline {
         } else {
             self.unusual += passed as f32;
             if f64::from(self.unusual) > limits.usual_accepted_seconds {
-                *self = Self { mean: now as f32, last: at, ..Self::default() };
+                *self = Self { mean: now as f32, ..Self::default() };
             }
-        }
-    }
-
-    /// Skips the time until an instant: the signal said nothing about what the baseline is for.
-    pub(super) fn skip_until(&mut self, at: CompactTimestamp) {
-        if !self.is_new() {
-            self.last = at;
         }
     }
 
@@ -201,7 +185,7 @@ impl Baseline {
             (limits.average_seconds as f32, limits.usual_learned_seconds as f32);
         let (mean, unusual) = (now as f32, -learns);
         let learned_from = FlaggedSeconds::new(seconds, true, true);
-        Self { mean, learned_from, unusual, last: self.last }
+        Self { mean, learned_from, unusual }
     }
 
     fn is_learned(&self) -> bool {
@@ -221,55 +205,50 @@ impl Baseline {
 
 #[cfg(test)]
 mod tests {
-    use gaunt_schema::UnixMs;
-
     use super::*;
 
-    fn moment(second: i64, frozen: bool) -> SampleMoment {
-        let at = CompactTimestamp::of(UnixMs(second * 1_000));
-        SampleMoment { at, gap: Duration::from_secs(3), frozen }
+    fn moment(since: Option<f64>, frozen: bool) -> SampleMoment {
+        SampleMoment { since, gap: Duration::from_secs(3), frozen }
     }
 
-    fn feed_value(seconds: i64, baseline: &mut Baseline, from: i64, value: f64) {
-        feed_value_frozen(seconds, baseline, from, value, false);
+    fn feed_value(seconds: i64, baseline: &mut Baseline, value: f64) {
+        feed_value_frozen(seconds, baseline, value, false);
     }
 
-    fn feed_value_frozen(
-        seconds: i64,
-        baseline: &mut Baseline,
-        from: i64,
-        value: f64,
-        frozen: bool,
-    ) {
-        for second in from..from + seconds {
-            baseline.learn_value(
-                Some(value),
-                moment(second, frozen),
-                WorseDirection::Lower,
-                0.01,
-                &Thresholds::default(),
-            );
+    fn feed_value_frozen(seconds: i64, baseline: &mut Baseline, value: f64, frozen: bool) {
+        for _ in 0..seconds {
+            feed_moment(moment(Some(1.0), frozen), baseline, value);
         }
+    }
+
+    /// Feeds one sample that comes so many seconds after the one before.
+    fn feed_after(since: Option<f64>, baseline: &mut Baseline, value: f64) {
+        feed_moment(moment(since, false), baseline, value);
+    }
+
+    fn feed_moment(moment: SampleMoment, baseline: &mut Baseline, value: f64) {
+        let limits = Thresholds::default();
+        baseline.learn_value(Some(value), moment, WorseDirection::Lower, 0.01, &limits);
     }
 
     #[test]
     fn baseline_takes_minutes_to_learn() {
         let mut baseline = Baseline::default();
-        feed_value(30, &mut baseline, 0, 0.5);
+        feed_value(30, &mut baseline, 0.5);
         assert_eq!(baseline.usual_value(), None);
-        feed_value(20, &mut baseline, 30, 0.5);
+        feed_value(20, &mut baseline, 0.5);
         assert_eq!(baseline.usual_value(), Some(0.5));
     }
 
     #[test]
     fn baseline_follows_better_values_soon_and_worse_ones_not() {
         let mut baseline = Baseline::default();
-        feed_value(60, &mut baseline, 0, 0.5);
-        feed_value(600, &mut baseline, 60, 0.3);
+        feed_value(60, &mut baseline, 0.5);
+        feed_value(600, &mut baseline, 0.3);
         assert_eq!(baseline.usual_value(), Some(0.5), "a fault does not become usual");
-        feed_value(120, &mut baseline, 660, 0.8);
+        feed_value(120, &mut baseline, 0.8);
         assert!(baseline.usual_value().unwrap() > 0.75);
-        feed_value(3_000, &mut baseline, 780, 0.3);
+        feed_value(3_000, &mut baseline, 0.3);
         let usual = baseline.usual_value().unwrap();
         assert!((usual - 0.3).abs() < 1e-6, "after half an hour the job has changed: {usual}");
     }
@@ -277,68 +256,68 @@ mod tests {
     #[test]
     fn frozen_baseline_moves_neither_partly_nor_after_days() {
         let mut baseline = Baseline::default();
-        feed_value(60, &mut baseline, 0, 0.5);
+        feed_value(60, &mut baseline, 0.5);
         for value in [0.3, 0.48, 0.9] {
-            feed_value_frozen(172_800, &mut baseline, 60, value, true);
+            feed_value_frozen(172_800, &mut baseline, value, true);
             assert_eq!(baseline.usual_value(), Some(0.5), "{value}");
         }
         // Unusual values in between reset the wait.
-        feed_value(1_700, &mut baseline, 172_860, 0.3);
+        feed_value(1_700, &mut baseline, 0.3);
         assert_eq!(baseline.usual_value(), Some(0.5));
-        feed_value(200, &mut baseline, 174_560, 0.3);
+        feed_value(200, &mut baseline, 0.3);
         assert!((baseline.usual_value().unwrap() - 0.3).abs() < 1e-6);
     }
 
     #[test]
     fn new_baseline_is_learned_even_while_a_finding_is_open() {
         let mut baseline = Baseline::default();
-        feed_value_frozen(60, &mut baseline, 0, 0.5, true);
+        feed_value_frozen(60, &mut baseline, 0.5, true);
         assert_eq!(baseline.usual_value(), Some(0.5));
     }
 
     #[test]
     fn accepted_level_is_baseline_at_once() {
         let mut baseline = Baseline::default();
-        feed_value(60, &mut baseline, 0, 0.5);
+        feed_value(60, &mut baseline, 0.5);
         let accepted = baseline.with_accepted(Some(0.3), &Thresholds::default());
         assert!((accepted.usual_value().unwrap() - 0.3).abs() < 1e-6);
         assert_eq!(baseline.with_accepted(None, &Thresholds::default()), baseline);
         let mut accepted = accepted;
-        feed_value(40, &mut accepted, 60, 0.34);
+        feed_value(40, &mut accepted, 0.34);
         assert!((accepted.usual_value().unwrap() - 0.33).abs() < 0.01, "a while of it is learned");
-        feed_value(600, &mut accepted, 100, 0.2);
+        feed_value(600, &mut accepted, 0.2);
         assert!(accepted.usual_value().unwrap() > 0.32, "and what comes then is not");
     }
 
     #[test]
     fn baseline_learns_nothing_from_hours_without_samples() {
         let mut baseline = Baseline::default();
-        feed_value(60, &mut baseline, 0, 0.5);
+        feed_value(60, &mut baseline, 0.5);
         let save = |known: &Baseline| serde_json::to_string(known).unwrap();
         let mut resumed: Baseline = serde_json::from_str(&save(&baseline)).unwrap();
-        let unread = |known: Baseline| Baseline { last: CompactTimestamp::NEVER, ..known };
-        assert_eq!(resumed, unread(baseline));
+        assert_eq!(resumed, baseline);
         let accepted = baseline.with_accepted(Some(0.3), &Thresholds::default());
         let known: Baseline = serde_json::from_str(&save(&accepted)).unwrap();
-        assert!(known == unread(accepted) && known.is_accepted());
-        feed_value(30, &mut resumed, 7_200, 0.3);
+        assert!(known == accepted && known.is_accepted());
+        feed_after(None, &mut resumed, 0.3);
+        feed_value(29, &mut resumed, 0.3);
         assert_eq!(resumed.usual_value(), Some(0.5), "a fault that lasts over a restart");
-        feed_value(1, &mut resumed, 14_400, 0.48);
+        feed_after(Some(7_200.0), &mut resumed, 0.48);
         assert!(resumed.usual_value().unwrap() > 0.49, "nor does one look");
         let mut better: Baseline = serde_json::from_str(&save(&baseline)).unwrap();
-        feed_value(1, &mut better, 70, 0.8);
+        feed_after(None, &mut better, 0.8);
         assert_eq!(better.usual_value(), Some(0.5), "nor the one sample of a new average");
-        feed_value(1, &mut better, 80, 0.8);
+        feed_after(Some(10.0), &mut better, 0.8);
         assert_eq!(better.usual_value(), Some(0.5), "nor the one after a gap");
     }
 
     #[test]
     fn baseline_learns_nothing_from_absent_samples() {
         let mut baseline = Baseline::default();
-        for second in 0..100 {
+        for _ in 0..100 {
             baseline.learn_value(
                 None,
-                moment(second, false),
+                moment(Some(1.0), false),
                 WorseDirection::Lower,
                 0.01,
                 &Thresholds::default(),

@@ -7,7 +7,9 @@ use gaunt_schema::{
 };
 
 use super::{
-    JudgeState, baseline_restore, clock_decline,
+    JudgeState,
+    baseline::SampleMoment,
+    baseline_restore, clock_decline,
     clock_drift::ClockDrift,
     compact_value::NodeTag,
     evidence_sum::LevelEvidence,
@@ -33,7 +35,7 @@ impl JudgeState {
             self.restored_hung_since.clear();
         }
         self.gpus.resize_with(cluster.row_count(DeviceClass::Gpu), GpuTracker::default);
-        self.hosts.retain(|id, _| cluster.node_by_id(*id).is_some());
+        self.hosts.retain(|id| cluster.node_by_id(id).is_some());
         self.health_read_at.retain(|id, _| cluster.node_by_id(*id).is_some());
         baseline_restore::restore_devices(self, cluster);
         self.node_names.observe_names(cluster);
@@ -48,7 +50,7 @@ impl JudgeState {
         );
         for (id, node) in cluster.sorted_nodes() {
             let use_of_node = self.use_of_node(id, node);
-            let host = self.hosts.entry(id).or_default();
+            let host = self.hosts.get_or_default(id);
             host.observe_node(cluster, node, use_of_node, &self.limits);
             self.observe_health(cluster, id, node);
             let host = self.hosts.get(&id).copied().unwrap_or_default();
@@ -177,7 +179,8 @@ impl JudgeState {
         else {
             return false;
         };
-        gpu.last_sample = CompactTimestamp::of(at);
+        let sampled = CompactTimestamp::of(at);
+        let since = sampled.seconds_after(std::mem::replace(&mut gpu.last_sample, sampled));
         let interval = SampleInterval::of_gpus(cluster, node);
         let tick = &mut SampleTiming::new(
             at,
@@ -189,7 +192,7 @@ impl JudgeState {
         let begins = self.observe_job_start(cluster, row, at);
         let (frozen, gap) = (self.frozen.has_gpu(row), cluster.freshness_window());
         let gpu = &mut self.gpus[row as usize];
-        gpu.averages.learn_baselines(at, gap, frozen, &self.limits);
+        gpu.averages.learn_baselines(at, SampleMoment { since, gap, frozen }, &self.limits);
         gpu.averages.count_replays(cluster, row, at, frozen);
         self.health.observe_work(
             row,

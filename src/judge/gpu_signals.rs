@@ -172,11 +172,10 @@ impl GpuAverages {
     pub(super) fn learn_baselines(
         &mut self,
         at: UnixMs,
-        gap: Duration,
-        frozen: bool,
+        moment: SampleMoment,
         limits: &Thresholds,
     ) {
-        let moment = SampleMoment { at: CompactTimestamp::of(at), gap, frozen };
+        let SampleMoment { gap, frozen, .. } = moment;
         for (baseline, average) in [
             (&mut self.usual_utilization, &self.utilization),
             (&mut self.usual_tensor, &self.tensor),

@@ -93,11 +93,12 @@ impl HostAverages {
     ) {
         let is_new = |at: &UnixMs| CompactTimestamp::of(*at).is_after(self.last_sampled);
         let Some(at) = node.sampled.filter(is_new) else { return };
-        self.last_sampled = CompactTimestamp::of(at);
+        let sampled = CompactTimestamp::of(at);
+        let since = sampled.seconds_after(std::mem::replace(&mut self.last_sampled, sampled));
         self.queue = serving_queue::sum_queues(cluster, node);
         let gap = cluster.freshness_window();
         let tick = &mut SampleTiming::new(at, limits.average_seconds, gap);
-        let moment = SampleMoment { at: tick.sampled_at(), gap, frozen };
+        let moment = SampleMoment { since, gap, frozen };
         let share = network_share(cluster, node);
         let baseline = self.usual_network.usual_value();
         let little = baseline.map_or(0.0, |baseline| baseline * limits.standstill_ratio);
@@ -128,7 +129,6 @@ impl HostAverages {
             (&mut self.usual_busiest, &self.busiest_cpu),
         ] {
             if is_free {
-                baseline.skip_until(moment.at);
                 continue;
             }
             baseline.learn_value(

@@ -7,7 +7,8 @@ use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{DeviceClass, SanitizedText};
 
 use super::{
-    Thresholds, gpu_tracker::GpuTracker, host_averages::HostAverages, robust_stats::median,
+    Thresholds, gpu_tracker::GpuTracker, host_averages::HostAverages, node_table::NodeTable,
+    robust_stats::median,
 };
 
 /// How far a member may move from its group, as a multiple of how much alike nodes must be to form one: baselines that
@@ -66,7 +67,7 @@ pub(super) fn used_rows<'a>(
 pub(super) fn infer_groups(
     cluster: &Cluster,
     trackers: &[GpuTracker],
-    hosts: &BTreeMap<NodeId, HostAverages>,
+    hosts: &NodeTable<HostAverages>,
     best_rate: impl Fn(u32) -> Option<f64>,
     limits: &Thresholds,
     earlier: &[Vec<NodeId>],

@@ -12,6 +12,7 @@ use super::{
     host_averages::HostAverages,
     inferred_groups::{infer_groups, used_rows},
     lingering_gpus::{LingeringGpu, list_lingering},
+    node_table::NodeTable,
     peer_clocks::{PeerClocks, model_of},
     pending_finding::{MAX_VICTIMS, format_count},
     robust_stats::{RobustStats, median},
@@ -87,7 +88,7 @@ impl JobGroups {
         &mut self,
         cluster: &Cluster,
         gpus: &[GpuTracker],
-        hosts: &BTreeMap<NodeId, HostAverages>,
+        hosts: &NodeTable<HostAverages>,
         best_rate: impl Fn(u32) -> Option<f64>,
         limits: &Thresholds,
     ) {
@@ -152,7 +153,7 @@ impl JobGroups {
     fn relative_traffic(
         &self,
         cluster: &Cluster,
-        hosts: &BTreeMap<NodeId, HostAverages>,
+        hosts: &NodeTable<HostAverages>,
         at: usize,
     ) -> Option<f64> {
         let group = &self.all[at];

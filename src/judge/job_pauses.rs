@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_cluster::{Cluster, NodeId};
+use gaunt_cluster::Cluster;
 use gaunt_schema::{GpuState, UnixMs};
 
 use super::{
@@ -10,6 +10,7 @@ use super::{
     gpu_tracker::{self, GpuTracker},
     host_averages::HostAverages,
     job_group::{JobGroup, JobGroups},
+    node_table::NodeTable,
     past_pauses::{PastPause, PastPauses},
     sample_interval::SampleInterval,
 };
@@ -102,7 +103,7 @@ impl Pauses {
         cluster: &Cluster,
         groups: &JobGroups,
         gpus: &[GpuTracker],
-        hosts: &BTreeMap<NodeId, HostAverages>,
+        hosts: &NodeTable<HostAverages>,
         limits: &Thresholds,
     ) {
         let now = cluster.now();
@@ -268,7 +269,7 @@ impl Pause {
 fn wait_for_io(
     cluster: &Cluster,
     group: &JobGroup,
-    hosts: &BTreeMap<NodeId, HostAverages>,
+    hosts: &NodeTable<HostAverages>,
     limits: &Thresholds,
 ) -> bool {
     let waits = |host: &&HostAverages| {

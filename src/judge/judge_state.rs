@@ -22,6 +22,7 @@ use super::{
     netdev_rates::NetdevRates,
     node_means::NodeMeans,
     node_names::NodeNames,
+    node_table::NodeTable,
     nvlink_table::NvlinkTable,
     port_trackers::PortTrackers,
     standout_gpus::StandoutTable,
@@ -36,7 +37,7 @@ use super::{
 pub(super) struct JudgeState {
     pub(super) limits: Box<Thresholds>,
     pub(super) gpus: Vec<GpuTracker>,
-    pub(super) hosts: BTreeMap<NodeId, HostAverages>,
+    pub(super) hosts: NodeTable<HostAverages>,
     /// When gaunt was last cut off from its nodes; zero if never.
     pub(super) cut_off_at: UnixMs,
     pub(super) hung_since: BTreeMap<SanitizedText, UnixMs>,
@@ -80,7 +81,7 @@ impl JudgeState {
         Self {
             limits: Box::new(limits),
             gpus: Vec::new(),
-            hosts: BTreeMap::new(),
+            hosts: NodeTable::default(),
             cut_off_at: UnixMs(0),
             hung_since: BTreeMap::new(),
             restored_hung_since: BTreeMap::new(),

@@ -90,6 +90,7 @@ mod node_link_rates;
 mod node_means;
 mod node_names;
 mod node_ports_down;
+mod node_table;
 mod nvlink_degraded;
 mod nvlink_table;
 mod one_page;

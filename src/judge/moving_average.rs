@@ -57,6 +57,11 @@ impl CompactTimestamp {
         !earlier.is_set() || self.units_since(earlier) > 0
     }
 
+    /// Returns the seconds since the sample before, if there was one.
+    pub(super) fn seconds_after(self, before: Self) -> Option<f64> {
+        before.is_set().then(|| self.seconds_since(before))
+    }
+
     /// Returns the seconds since an earlier one.
     pub(super) fn seconds_since(self, earlier: Self) -> f64 {
         f64::from(self.units_since(earlier)) * (UNIT_MS as f64 / 1e3)

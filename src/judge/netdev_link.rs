@@ -7,7 +7,7 @@ use super::{
     Thresholds,
     baseline::{Baseline, SampleMoment, WorseDirection},
     compact_value::NodeTag,
-    moving_average::{MovingAverage, SampleTiming},
+    moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     port_counters::netdev_errors,
     port_trackers::{PortSample, PortTracker},
     rare_events::RareEvents,
@@ -17,6 +17,7 @@ use super::{
 #[derive(Clone, Debug)]
 pub(super) struct NetdevLink {
     name: NodeTag,
+    last_sampled: CompactTimestamp,
     pub(super) carrier: PortTracker,
     /// Errors per second.
     pub(super) errors: MovingAverage,
@@ -54,6 +55,7 @@ impl NetdevLink {
         Self {
             name: NodeTag::of(name),
             carrier,
+            last_sampled: CompactTimestamp::NEVER,
             errors: MovingAverage::default(),
             error_events: RareEvents::default(),
             tcp: None,
@@ -75,12 +77,14 @@ impl NetdevLink {
     ) {
         let value = |metric| cluster.current_value(metric, row);
         let tick = &mut SampleTiming::new(at, limits.average_seconds, cluster.freshness_window());
+        let sampled = tick.sampled_at();
+        let since = sampled.seconds_after(std::mem::replace(&mut self.last_sampled, sampled));
         let errors = netdev_errors(cluster, row);
         self.errors.add_sample(errors, tick);
-        self.error_events.add_rate(errors, tick.sampled_at(), !frozen);
+        self.error_events.add_rate(errors, sampled, !frozen);
         if node.device_rows(DeviceClass::Port).is_empty() {
             let gap = cluster.freshness_window();
-            let moment = SampleMoment { at: tick.sampled_at(), gap, frozen };
+            let moment = SampleMoment { since, gap, frozen };
             let tcp = self.tcp.get_or_insert_default();
             let sent = node
                 .own_row()

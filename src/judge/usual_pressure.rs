@@ -1,8 +1,6 @@
 //! Usual pressure: how far the pressure of hosts rises above their past by chance.
 
-use std::collections::BTreeMap;
-
-use gaunt_cluster::{Cluster, NodeId};
+use gaunt_cluster::Cluster;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -11,6 +9,7 @@ use super::{
     frozen_baselines::FrozenBaselines,
     host_averages::{BaselineComparison, HostAverages},
     host_evidence::{HeldRises, PressureSource, SOURCES},
+    node_table::NodeTable,
     residual_histogram::ResidualHistogram,
 };
 
@@ -46,12 +45,12 @@ impl UsualPressure {
     pub(super) fn observe_hosts(
         &mut self,
         cluster: &Cluster,
-        hosts: &mut BTreeMap<NodeId, HostAverages>,
+        hosts: &mut NodeTable<HostAverages>,
         frozen: &FrozenBaselines,
         limits: &Thresholds,
     ) {
         let round_s = limits.average_seconds.max(cluster.scrape_period().as_secs_f64());
-        for (id, host) in hosts {
+        for (id, host) in hosts.iter_mut() {
             let Some(at) = host.last_sampled() else { continue };
             let last = host.evidence.last_round;
             if last.is_set() && at.seconds_since(last) < round_s {
@@ -67,7 +66,7 @@ impl UsualPressure {
                     (&mut evidence.sums[source as usize], &mut evidence.held[source as usize]);
                 let probability = usual.probability(rise);
                 sum.add_probability(probability);
-                if sum.is_likely() || frozen.has_node(*id) {
+                if sum.is_likely() || frozen.has_node(id) {
                     *held = HeldRises::default();
                 } else if probability < EVEN_CHANCE {
                     held.hold_rise(rise);

@@ -25,7 +25,7 @@ const WARM_UP: i64 = 20;
 /// Timed seconds; their median is reported.
 const TIMED: i64 = 21;
 
-/// Judges that exist at once while memory is measured.
+/// Judges of which memory is measured.
 const JUDGES: usize = 2;
 
 /// Steps after which the memory of a judge for an unchanged fleet is constant.
@@ -47,7 +47,6 @@ pub(crate) fn measure_judge() -> anyhow::Result<JudgeCost> {
         time_judge(scenario, NODES, |_, _| {})?;
     let gpus = cluster.row_count(DeviceClass::Gpu);
 
-    let before = bytes_in_use();
     let mut judges: Vec<Judge> = (0..JUDGES).map(|_| Judge::new(Thresholds::default())).collect();
     for second in 1..=FILL {
         ingest_second(&mut fleet, &mut cluster, WARM_UP + TIMED + second, |_, _| {});
@@ -55,12 +54,11 @@ pub(crate) fn measure_judge() -> anyhow::Result<JudgeCost> {
             judge.evaluate_cluster(&cluster);
         }
     }
-    let after = bytes_in_use();
-    black_box(&judges);
-    Ok(JudgeCost {
-        ns_per_signal,
-        bytes_per_gpu: after.saturating_sub(before) as f64 / (JUDGES * gpus) as f64,
-    })
+    // What they free: the cluster grows meanwhile as well.
+    let with_judges = bytes_in_use();
+    drop(black_box(judges));
+    let bytes = with_judges.saturating_sub(bytes_in_use());
+    Ok(JudgeCost { ns_per_signal, bytes_per_gpu: bytes as f64 / (JUDGES * gpus) as f64 })
 }
 
 /// A fleet that was judged for some seconds.
