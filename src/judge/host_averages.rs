@@ -61,8 +61,8 @@ const WRITTEN_BYTES: [(DeviceClass, MetricId); 2] = [
     (DeviceClass::Mount, hardware::MOUNT_WRITE_BYTES),
 ];
 
-/// Share of the nominal rate of a node's ports below which its traffic is not that of a job.
-const LEAST_TRAFFIC: f64 = 0.001;
+/// Share of the nominal rate of ports below which their traffic is not that of a job.
+pub(super) const LEAST_TRAFFIC: f64 = 0.001;
 
 /// A value of a host with its baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]

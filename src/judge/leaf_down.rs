@@ -14,6 +14,7 @@ use super::{
     pending_finding::{MOST_BELOW, format_count, format_most_nodes, format_time_of_day},
     port_link::is_port_active,
     port_rail::{NodeRails, UNNAMED, render_rail},
+    port_trackers::PortTracker,
 };
 use gaunt_cluster::{Cluster, NodeId};
 
@@ -173,7 +174,11 @@ impl PortStates {
             let times = || self.down.iter().map(|at| down[*at].finding.since);
             let last = times().max().unwrap_or(self.since);
             let is_together = last.duration_since(self.since).as_secs_f64() <= TOGETHER_SECONDS;
-            let are_many = are_many && nodes.len() >= LEAST_PORTS;
+            // Those that were down at the first look did not go down together.
+            let went_down =
+                |at: &usize| judge.ports.of(down[*at].row).is_some_and(PortTracker::was_active);
+            let are_many =
+                are_many && nodes.len() >= LEAST_PORTS && self.down.iter().all(went_down);
             return if are_many && is_together { Verdict::Switch } else { Verdict::Single };
         }
         let is_open = [Some(rail), None].into_iter().any(|rail| {

@@ -34,7 +34,7 @@ pub(super) fn detect_missing_ports(
         let gone: Vec<(u32, &PortTracker)> = gone
             .into_iter()
             .filter_map(|row| Some((row, known(&row)?)))
-            .filter(|(_, port)| port.was_active && port.down_samples() == 0)
+            .filter(|(_, port)| port.was_active() && port.down_samples() == 0)
             .collect();
         let active = listed.iter().filter(|row| is_port_active(cluster, **row) == Some(true));
         let active = active.count();
@@ -56,7 +56,7 @@ pub(super) fn detect_missing_ports(
                 continue;
             };
             let mut found = missing_port(cluster, node, (entry, tracker), (active, since));
-            if let Some(group) = slower {
+            if let Some(group) = slower.filter(|_| tracker.was_used()) {
                 let least = Some(judge.limits.slowed_ratio);
                 let slowdown = EvidenceRow::JobSlowdown.to_evidence(group.slowdown_ratio(), least);
                 found.add_confirmation(slowdown.or_context());

@@ -91,7 +91,7 @@ impl FaultyNetdev<'_> {
 
     fn detect_lost_carrier(&self) -> Option<Finding> {
         let carrier = &self.link.carrier;
-        if !carrier.was_active || carrier.down_samples() < self.judge.limits.port_samples {
+        if !carrier.was_active() || carrier.down_samples() < self.judge.limits.port_samples {
             return None;
         }
         let since = carrier.down_since(self.cluster.now());

@@ -102,6 +102,7 @@ impl NetdevLink {
                 recovered: None,
                 has_carrier_changed: changes.is_some_and(|rate| rate > 0.0),
                 rate: value(host::NETDEV_SPEED).filter(|rate| *rate > 0.0),
+                load: None,
             };
             self.carrier.add_sample(sample, limits);
         }

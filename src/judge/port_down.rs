@@ -180,7 +180,7 @@ impl DownPort<'_> {
         if self.port.down_samples() < limits.port_samples {
             return false;
         }
-        if self.port.was_active {
+        if self.port.was_active() {
             return true;
         }
         let down_for = self.cluster.now().duration_since(self.since()).as_secs_f64();
@@ -196,7 +196,7 @@ impl DownPort<'_> {
         let limits = &self.judge.limits;
         let jobs = jobs_on_node(self.cluster, self.node);
         let mut lost = 0;
-        for job in &jobs {
+        for job in jobs.iter().filter(|_| self.port.was_used()) {
             if charged_jobs.insert(job.clone()) {
                 lost += count_waiting_gpus(self.judge, self.cluster, job);
             }
@@ -207,7 +207,7 @@ impl DownPort<'_> {
         let finding = Finding {
             id: port_finding_id(self.node, self.entry),
             since: self.since(),
-            confidence: match (self.port.was_active, self.around.siblings.0) {
+            confidence: match (self.port.was_active(), self.around.siblings.0) {
                 (true, 1..) => limits.sure_of_fact_ratio,
                 _ => limits.sure_of_alike_ratio,
             },
@@ -220,10 +220,10 @@ impl DownPort<'_> {
         (finding.with_lost_gpus(lost as f64), jobs)
     }
 
-    /// Returns the severity: critical if a job runs on the node. A port that was never seen active may not be used, even
-    /// if it went down at some time since the host booted.
+    /// Returns the severity: critical if a job runs on the node. One that was never seen active may not be used, even if it
+    /// went down at some time since the host booted; nor is one that carried nothing while it was.
     fn decide_severity(&self, jobs: &[SanitizedText]) -> Severity {
-        let is_used = self.port.was_active && !jobs.is_empty();
+        let is_used = self.port.was_used() && !jobs.is_empty();
         if is_used { Severity::Critical } else { Severity::Warning }
     }
 
@@ -231,13 +231,13 @@ impl DownPort<'_> {
         let (port, node, since) = (&self.entry.device, &self.node.name, self.since());
         let state = match (self.around.initialising, self.around.disabled) {
             (true, _) => "initialising",
-            (false, true) if !self.port.was_active => "disabled",
+            (false, true) if !self.port.was_active() => "disabled",
             (false, _) => "down",
         };
         let mut text = format!("{port} on {node} is {state} since {}", format_time_of_day(since));
         let (active, siblings) = self.around.siblings;
         let mut colon = ": ";
-        if !self.port.was_active {
+        if !self.port.was_active() {
             text = format!("{port} on {node} is {state} since before the first sample");
         }
         if siblings > 0 {
@@ -249,7 +249,7 @@ impl DownPort<'_> {
             colon = ", ";
         }
         let (active, others) = self.around.others;
-        if !self.port.was_active && others > 0 {
+        if !self.port.was_active() && others > 0 {
             let others = format_count(others, "other node");
             let _ = write!(text, "{colon}and the same port on {active} of {others}");
         }
@@ -283,11 +283,11 @@ impl DownPort<'_> {
         // Others show that it should be active only where it never was.
         let of_all = |row: EvidenceRow, (active, all): (usize, usize)| {
             row.to_evidence(Some(active as f64), Some(all as f64))
-                .context_if(all == 0 || self.port.was_active)
+                .context_if(all == 0 || self.port.was_active())
                 .with_note("limit: all of them")
         };
         let siblings = of_all(EvidenceRow::ActiveSiblingPorts, self.around.siblings);
-        let others = (!self.port.was_active)
+        let others = (!self.port.was_active())
             .then(|| of_all(EvidenceRow::ActivePeerPorts, self.around.others));
         let before = self.port.downed_before();
         let risen = before.map(|count| count + 1.0);

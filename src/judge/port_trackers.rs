@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     Thresholds,
     compact_value::{CompactValue, NodeTag},
-    link_averages::{LinkAverages, LinkTable},
+    host_averages::LEAST_TRAFFIC,
+    link_averages::{LinkAverages, LinkTable, current_value},
     moving_average::CompactTimestamp,
     port_link::is_port_active,
 };
@@ -30,7 +31,7 @@ pub(super) struct PortTracker {
     /// The node that it is on: a row may be reassigned.
     pub(super) node: NodeTag,
     last_sampled: CompactTimestamp,
-    pub(super) was_active: bool,
+    past: PortUse,
     /// `link_downed` and `link_error_recovery` when it was last active: the device counts neither far.
     downed_before: CompactValue,
     recovered_before: CompactValue,
@@ -44,6 +45,20 @@ pub(super) struct PortTracker {
     fell_at: [CompactTimestamp; 2],
     /// What told of the last time.
     pub(super) stop: LinkStop,
+}
+
+/// What a port was seen to do while it was active.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum PortUse {
+    /// It was never seen active.
+    #[default]
+    NeverActive,
+    /// Nobody counts what it carries.
+    Unknown,
+    /// It has carried next to nothing.
+    Idle,
+    /// It has carried the traffic of a job.
+    Carries,
 }
 
 /// What tells that a link stopped between two samples.
@@ -71,6 +86,8 @@ pub(super) struct PortSample {
     pub(super) has_carrier_changed: bool,
     /// The line rate.
     pub(super) rate: Option<f64>,
+    /// The share of that which it carries.
+    pub(super) load: Option<f64>,
 }
 
 /// The last values of an active port, as saved over a restart.
@@ -86,6 +103,9 @@ pub(super) struct LastActive {
     /// Since when it is down, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     down_since: Option<UnixMs>,
+    /// Whether it has carried next to nothing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    idle: bool,
 }
 
 impl PortTracker {
@@ -94,7 +114,7 @@ impl PortTracker {
         Self {
             node,
             last_sampled: CompactTimestamp::NEVER,
-            was_active: false,
+            past: PortUse::NeverActive,
             downed_before: CompactValue::default(),
             recovered_before: CompactValue::default(),
             rate_before: CompactValue::default(),
@@ -110,7 +130,7 @@ impl PortTracker {
         // A clock that was set back must not leave the start in the future.
         let since = last.down_since.unwrap_or(now).min(now);
         Self {
-            was_active: true,
+            past: if last.idle { PortUse::Idle } else { PortUse::Unknown },
             downed_before: last.downed.into(),
             rate_before: last.rate.into(),
             // It was down then; one sample now confirms that it still is.
@@ -119,10 +139,21 @@ impl PortTracker {
         }
     }
 
+    /// Whether it was ever seen active.
+    pub(super) fn was_active(&self) -> bool {
+        self.past != PortUse::NeverActive
+    }
+
+    /// Whether it was active, and may have carried the traffic of a job.
+    pub(super) fn was_used(&self) -> bool {
+        self.was_active() && self.past != PortUse::Idle
+    }
+
     /// Returns its last active values, if it ever was active.
     pub(super) fn last_active(&self, now: UnixMs) -> Option<LastActive> {
         let down_since = (self.down > 0).then(|| self.down_since(now));
-        self.was_active.then(|| LastActive {
+        self.was_active().then(|| LastActive {
+            idle: self.past == PortUse::Idle,
             downed: self.downed_before(),
             rate: self.rate_before(),
             down_since,
@@ -197,7 +228,13 @@ impl PortTracker {
             if let Some(stop) = stop.filter(|_| self.down == 0) {
                 self.add_stop(sample.at, stop);
             }
-            self.was_active = true;
+            self.past = match (self.past, sample.load) {
+                (PortUse::Carries, _) => PortUse::Carries,
+                (_, Some(load)) if load >= LEAST_TRAFFIC => PortUse::Carries,
+                (_, Some(_)) => PortUse::Idle,
+                (PortUse::NeverActive, None) => PortUse::Unknown,
+                (past, None) => past,
+            };
             self.down = 0;
             self.downed_before = sample.downed.into();
             self.recovered_before = sample.recovered.into();
@@ -279,6 +316,7 @@ impl PortTrackers {
                     recovered: value(port::LINK_ERROR_RECOVERY),
                     has_carrier_changed: changes.is_some_and(|rate| rate > 0.0),
                     rate: value(port::RATE),
+                    load: links.of(*row).and_then(|link| current_value(link.utilization, cluster)),
                 };
                 port.add_sample(sample, limits);
             }

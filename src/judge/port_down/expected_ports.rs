@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use gaunt_schema::{DeviceClass, MetricId, SanitizedText, catalogue::port};
 
-use super::{super::sample_interval::NEARLY_ALL, DISABLED, JudgeState, LINK_UP, is_port_active};
+use super::{
+    super::sample_interval::NEARLY_ALL, DISABLED, JudgeState, LINK_UP, PortTracker, is_port_active,
+};
 use gaunt_cluster::{Cluster, DeviceEntry, Node, NodeId};
 
 /// Logical states of an InfiniBand port whose link is up and that the subnet manager has not made active: initialising
@@ -39,7 +41,7 @@ impl<'a> PortSlotCounts<'a> {
         };
         for row in ports() {
             let port = judge.ports.of(row);
-            if port.is_some_and(|port| !port.was_active && port.down_samples() > 0)
+            if port.is_some_and(|port| !port.was_active() && port.down_samples() > 0)
                 && let Some(entry) = cluster.device_at(DeviceClass::Port, row)
             {
                 slots.insert(port_slot(entry), (0, 0));
@@ -52,7 +54,7 @@ impl<'a> PortSlotCounts<'a> {
         for row in ports() {
             let Some(entry) = cluster.device_at(DeviceClass::Port, row) else { continue };
             // A node that does not answer now does not make the others' ports more or less expected.
-            let before = || judge.ports.of(row).map(|port| port.was_active);
+            let before = || judge.ports.of(row).map(PortTracker::was_active);
             let Some(active) = is_port_active(cluster, row).or_else(before) else { continue };
             *active_ports.entry(entry.node).or_default() += usize::from(active);
             if let Some((up, all)) = slots.get_mut(&port_slot(entry)) {

@@ -159,3 +159,41 @@ fn ports_of_a_node_none_of_which_is_active_are_one_finding() {
     assert_eq!(told, ["port_down/gpu002", "port_down/gpu002/mlx5_1/1"]);
     assert_eq!(fixture.open_ids(), ["port_down/gpu002/mlx5_1/1"]);
 }
+
+#[test]
+fn port_that_carried_nothing_pages_for_no_job() {
+    let severity = |sent_per_second: f64| {
+        let mut fixture = fixture(true);
+        fixture.run(80, |second, node| {
+            let down: &[&str] = if second > 60 && node == 1 { &["mlx5_1"] } else { &[] };
+            let mut page = page_of_ports(node, down);
+            let bytes = 1e12 + sent_per_second * second.min(60) as f64;
+            for metric in [port::TRANSMIT_BYTES, port::RECEIVE_BYTES] {
+                push_reading(&mut page, Device::new_port("mlx5_1", "1"), metric, bytes);
+            }
+            page
+        });
+        let open = fixture.judge.open_findings();
+        let [finding] = open[..] else { panic!("{open:?}") };
+        assert_eq!(finding.id, "port_down/gpu001/mlx5_1/1");
+        finding.severity
+    };
+    assert_eq!(severity(5e9), Severity::Critical);
+    assert_eq!(severity(2e3), Severity::Warning, "such as one for management");
+}
+
+#[test]
+fn ports_that_were_down_at_the_first_look_did_not_go_down_together() {
+    let addresses: Vec<String> = (0..20).map(|node| format!("10.0.0.{node}:9770")).collect();
+    let targets: Vec<(&str, Dialect)> =
+        addresses.iter().map(|address| (address.as_str(), Dialect::Gaunt)).collect();
+    let mut fixture = TargetFixture::new(&targets);
+    fixture.run(60, |_, node| {
+        let mut page = page_of_ports(node, if node < 3 { &["mlx5_1"] } else { &[] });
+        // They were up some time before.
+        push_reading(&mut page, Device::new_port("mlx5_1", "1"), port::LINK_DOWNED, 2.0);
+        page
+    });
+    let each = [0, 1, 2].map(|node| format!("port_down/gpu00{node}/mlx5_1/1"));
+    assert_eq!(fixture.open_ids(), each);
+}
