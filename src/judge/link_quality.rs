@@ -251,23 +251,26 @@ impl ActivePort<'_> {
     fn detect_link_errors(&self, resends: &mut HashMap<String, bool>) -> Option<PendingFinding> {
         let limits = &self.judge.limits;
         let near = current_value(self.link.errors, self.cluster);
+        let is_frequent = |rate: &f64| *rate >= limits.errors_per_second;
+        let events = self.link.error_events;
+        let near = near.filter(is_frequent).or(events.costly_rate(limits)).or(near);
         // Packets from the node arrive at the switch with errors: the same cable, the other direction.
         let far = self.judge.switches.of(self.row);
         let far = far.and_then(|far| current_value(far.errors, self.cluster));
         let errors = near.into_iter().chain(far).reduce(f64::max);
         let retransmitted = current_value(self.link.retransmitted, self.cluster);
         let corrected = self.link.corrected_times(self.cluster, limits);
-        let errs = errors.is_some_and(|rate| rate >= limits.errors_per_second);
+        let errs = errors.as_ref().is_some_and(is_frequent);
         let repairs = corrected.is_some_and(|times| times >= limits.counter_times);
-        let events = self.link.error_events;
         let recur = events.is_unusual(self.peers);
         if !errs && !recur {
             return self.detect_resends();
         }
-        let slowed = self.slowed_group().map(|(_, slowed)| slowed);
-        let lost = self.any_sender_resends(resends);
-        let kinds =
-            [true, repairs, lost, slowed.is_some()].into_iter().filter(|kind| *kind).count();
+        // A few errors cost next to nothing: packets that are sent again say nothing about them, nor does a slower job.
+        let slowed = self.slowed_group().filter(|_| errs).map(|(_, slowed)| slowed);
+        let lost = errs && self.any_sender_resends(resends);
+        let kinds = [true, errs && repairs, lost, slowed.is_some()];
+        let kinds = kinds.into_iter().filter(|kind| *kind).count();
         let entity = self.to_entity();
         let summary = if errs {
             let rate = errors.unwrap_or_default();
@@ -277,8 +280,13 @@ impl ActivePort<'_> {
             let count = events.recent();
             format!("{entity} has {count:.0} link errors in recent minutes.")
         };
-        Some(
+        let pending = if errs {
             self.pending_finding(FindingKind::LinkErrors, kinds)
+        } else {
+            PendingFinding::of(FindingKind::LinkErrors, entity, kinds, true)
+        };
+        Some(
+            pending
                 .with_hold_seconds(limits.link_errors_seconds)
                 .with_summary(summary, self.cleaning_advice())
                 .with_possible_evidence([

@@ -134,11 +134,14 @@ impl FaultyNetdev<'_> {
         let limits = &self.judge.limits;
         let rate = current_value(self.link.errors, self.cluster)?;
         let events = self.link.error_events;
-        let keeps_counting = rate >= limits.errors_per_second;
+        let is_frequent = |rate: f64| rate >= limits.errors_per_second;
+        let rate =
+            if is_frequent(rate) { rate } else { events.costly_rate(limits).unwrap_or(rate) };
+        let keeps_counting = is_frequent(rate);
         if !keeps_counting && !events.is_unusual(peers) {
             return None;
         }
-        let slowed = self.slowed_group();
+        let slowed = self.slowed_group().filter(|_| keeps_counting);
         let entity = self.to_entity();
         let summary = if keeps_counting {
             format!("{entity} has {rate:.1} link errors per second.")

@@ -8,7 +8,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_count},
-    rare_events::{LIMIT_NOTE, PeerEvents, RareEvents, sum_events},
+    rare_events::{LIMIT_NOTE, PeerEvents, RareEvents, costly_rate, sum_events},
 };
 
 /// From so many GPUs of one node on, link errors share what joins them: its NVSwitches, or the link between two GPUs.
@@ -25,6 +25,8 @@ struct DegradedLinks {
     recent: f64,
     unusual_from: Option<f64>,
     has_errors: bool,
+    /// Whether they cost something.
+    are_frequent: bool,
     /// Active links, the most of any GPU of the node, and whether some are missing.
     up: Option<u16>,
     most: u16,
@@ -79,8 +81,11 @@ impl DegradedLinks {
     ) -> Option<Self> {
         let links = judge.nvlinks.of(row)?;
         let errors = links.errors.value_at(cluster.now(), cluster.freshness_window());
-        let has_errors = links.error_events.is_unusual(peers)
-            || errors.is_some_and(|rate| rate >= judge.limits.errors_per_second);
+        let is_frequent = |rate: &f64| *rate >= judge.limits.errors_per_second;
+        let of_late = links.error_events.costly_rate(&judge.limits);
+        let errors = errors.filter(is_frequent).or(of_late).or(errors);
+        let are_frequent = errors.as_ref().is_some_and(is_frequent);
+        let has_errors = links.error_events.is_unusual(peers) || are_frequent;
         // GPUs of one machine have equally many; one that never had them all lacks some as well.
         let others =
             node.device_rows(DeviceClass::Gpu).iter().filter_map(|other| judge.nvlinks.of(*other));
@@ -92,6 +97,7 @@ impl DegradedLinks {
             recent: links.error_events.recent(),
             unusual_from: links.error_events.unusual_from(peers),
             has_errors,
+            are_frequent,
             up: links.up,
             most,
             lost,
@@ -112,7 +118,8 @@ impl DegradedLinks {
     ) -> Option<PendingFinding> {
         let limits = &judge.limits;
         let entity = self.entity(cluster, node)?;
-        let group = judge.job_groups.of(self.row);
+        let costs = self.lost || self.are_frequent;
+        let group = judge.job_groups.of(self.row).filter(|_| costs);
         let slowed = group.and_then(|group| group.confirmed_slowdown(limits.slowed_ratio));
         let kinds = [self.has_errors, self.lost, slowed.is_some()];
         let how = match self.up.filter(|_| self.lost) {
@@ -153,8 +160,10 @@ fn switch_finding(
     (recent, least): (f64, f64),
 ) -> PendingFinding {
     let limits = &judge.limits;
+    let frequent = costly_rate(recent, limits);
     let groups = erring.iter().filter_map(|(row, _)| judge.job_groups.of(*row));
     let group = groups.max_by(|a, b| a.lost_gpus().total_cmp(&b.lost_gpus()));
+    let group = group.filter(|_| frequent.is_some());
     let slowed = group.and_then(|group| group.confirmed_slowdown(limits.slowed_ratio));
     PendingFinding::of(
         FindingKind::NvlinkDegraded,
@@ -177,6 +186,7 @@ fn switch_finding(
     )
     .with_possible_evidence([
         EvidenceRow::NvlinkErrorCount.to_evidence(Some(recent), Some(least)).with_note(LIMIT_NOTE),
+        EvidenceRow::NvlinkErrors.to_evidence(frequent, Some(limits.errors_per_second)),
         EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
     ])
 }

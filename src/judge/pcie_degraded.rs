@@ -57,10 +57,12 @@ fn degraded_link(
     if !narrow && !slow && !resent {
         return None;
     }
+    let frequent = events.costly_rate(limits);
+    let costs = narrow || slow || frequent.is_some();
     let entry = cluster.device_at(DeviceClass::Gpu, row)?;
     let entity =
         Entity::new_gpu(&node.name, entry.device.key.first().unwrap_or(&SanitizedText::default()));
-    let group = judge.job_groups.of(row);
+    let group = judge.job_groups.of(row).filter(|_| costs);
     let slowed = group.and_then(|group| group.confirmed_slowdown(limits.slowed_ratio));
     // A lower trained link is one kind of evidence; the job that it slows down is another.
     let kinds = [narrow || slow, resent, slowed.is_some()].into_iter().filter(|kind| *kind).count();
@@ -100,7 +102,7 @@ fn degraded_link(
             .with_possible_evidence(link_evidence(
                 [width, lanes],
                 ([generation, best], slow),
-                replays,
+                (frequent.or(replays), frequent.is_some()),
                 slowed,
                 limits,
             )),
@@ -110,7 +112,7 @@ fn degraded_link(
 fn link_evidence(
     [width, lanes]: [Option<f64>; 2],
     ([generation, best], slow): ([Option<f64>; 2], bool),
-    replays: Option<f64>,
+    (replays, are_frequent): (Option<f64>, bool),
     slowed: Option<f64>,
     limits: &super::Thresholds,
 ) -> [EvidenceItem; 4] {
@@ -120,7 +122,9 @@ fn link_evidence(
             .to_evidence(generation, best)
             .with_note("limit: expected under load")
             .context_if(!slow),
-        EvidenceRow::PcieReplays.to_evidence(replays, Some(limits.errors_per_second)),
+        EvidenceRow::PcieReplays
+            .to_evidence(replays, Some(limits.errors_per_second))
+            .context_if(!are_frequent),
         EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
     ]
 }

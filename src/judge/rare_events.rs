@@ -3,7 +3,7 @@
 //! A rate limit misses a link that fails a few times a minute, which is already enough to slow a job. Counts are
 //! compared instead: five errors on one GPU while sixty others have none are no chance, however low the rate is.
 
-use super::moving_average::CompactTimestamp;
+use super::{Thresholds, moving_average::CompactTimestamp};
 
 /// The events of one device: twenty bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,6 +81,12 @@ impl RareEvents {
         f64::from(self.recent)
     }
 
+    /// Returns the errors per second of the last minutes if they are so many that they cost something: a few show a link
+    /// that gets worse, and no job is slower for them.
+    pub(super) fn costly_rate(self, limits: &Thresholds) -> Option<f64> {
+        costly_rate(self.recent(), limits).filter(|_| !self.has_stopped())
+    }
+
     /// Returns how many recent events are unusual beside those of its peers, and beside its own past once that is known.
     pub(super) fn unusual_from(self, peers: PeerEvents) -> Option<f64> {
         let others = peers.devices.checked_sub(1).filter(|others| *others > 0)? as f64;
@@ -125,6 +131,11 @@ pub(super) fn sum_events(
     let others = peers.devices.checked_sub(together.devices).filter(|others| *others > 0)?;
     let of_others = ((peers.sum - together.sum).max(0.0) + UNSEEN_EVENTS) / others as f64;
     Some((together.sum, least_unusual(of_others * together.devices as f64)))
+}
+
+/// Returns the errors per second of so many recent ones, if they cost something.
+pub(super) fn costly_rate(recent: f64, limits: &Thresholds) -> Option<f64> {
+    Some(recent / MEMORY_SECONDS).filter(|rate| *rate >= limits.errors_per_second)
 }
 
 /// Returns the least number of events that is reached with a probability below [`CHANCE`] where so many are expected.

@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use gaunt_schema::{DeviceClass, Entity, Finding, FindingKind, SanitizedText, Severity};
+use gaunt_schema::{
+    DeviceClass, Entity, EvidenceItem, EvidenceRole, Finding, FindingKind, SanitizedText, Severity,
+};
 
 use super::{
-    JudgeState,
+    EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
     standing_fault::{is_harmless_to, is_there_or_not},
@@ -66,6 +68,27 @@ struct PossibleCause {
     jobs: Vec<SanitizedText>,
 }
 
+/// Whether a finding rests on errors that are too few to slow a job: it warns of a link that gets worse.
+fn has_few_errors(finding: &Finding) -> bool {
+    use EvidenceRow::{
+        ActiveNvlinks, LinkErrorCount, LinkErrors, NvlinkErrorCount, NvlinkErrors, PcieGeneration,
+        PcieReplayCount, PcieReplays, PcieWidth, SwitchLinkErrors,
+    };
+    let (few, many) = match finding.kind {
+        FindingKind::LinkErrors => (LinkErrorCount, [LinkErrors, SwitchLinkErrors].as_slice()),
+        FindingKind::PcieDegraded => {
+            (PcieReplayCount, [PcieReplays, PcieWidth, PcieGeneration].as_slice())
+        }
+        FindingKind::NvlinkDegraded => (NvlinkErrorCount, [NvlinkErrors, ActiveNvlinks].as_slice()),
+        _ => return false,
+    };
+    let shows = |row: &EvidenceRow| {
+        let is_proof = |number: &EvidenceItem| number.role == EvidenceRole::Proof;
+        finding.evidence.iter().any(|number| row.is_row_of(number) && is_proof(number))
+    };
+    shows(&few) && !many.iter().any(shows)
+}
+
 impl SlowdownCauses {
     /// Collects the causes: open findings, and what the detectors found at this step.
     pub(super) fn collect(
@@ -113,7 +136,7 @@ impl SlowdownCauses {
         let nodes = entities().filter_map(node);
         let of_entities = entities().filter_map(|entity| entity.job.as_ref());
         let jobs = of_entities.chain(jobs).cloned();
-        if finding.severity == Severity::Info {
+        if finding.severity == Severity::Info || has_few_errors(finding) {
             if !matches!(finding.kind, DataSkew | IdleAllocated | StageImbalance) {
                 let (nodes, jobs) = (nodes.collect(), jobs.collect());
                 self.possible.push(PossibleCause { kind: finding.kind, nodes, jobs });

@@ -8,6 +8,7 @@ use gaunt_schema::{
 use super::telemetry_tests::{TargetFixture, node_report, push_active_port, push_reading};
 
 mod episode_tests;
+mod few_errors_tests;
 mod real_gpu_tests;
 
 const ID: &str = "unexplained_slowdown/8812";
