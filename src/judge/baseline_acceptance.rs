@@ -47,7 +47,7 @@ pub(super) fn accept_finding(
     let nodes: Vec<NodeId> =
         cluster.sorted_nodes().map(|(id, _)| id).filter(|id| named.has_node(*id)).collect();
     for id in nodes {
-        if let Some(host) = judge.hosts.get_mut(&id) {
+        if let Some(host) = judge.hosts.get_mut(id) {
             host.accept_baselines(cluster, &judge.limits);
             host.evidence = HostEvidence::default();
         }

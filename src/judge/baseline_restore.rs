@@ -88,7 +88,7 @@ impl NodeBaselines {
         let gpus = node.device_rows(DeviceClass::Gpu).iter();
         self.jobs =
             gpus.filter_map(|row| cluster.job_of_gpu(*row).cloned()).take(MAX_JOBS).collect();
-        if let Some(host) = judge.hosts.get(&id).filter(|host| host.is_read()) {
+        if let Some(host) = judge.hosts.get(id).filter(|host| host.is_read()) {
             self.host = Some(host.learned_baselines());
             self.pressure = Some(host.evidence.sums);
         }

@@ -16,7 +16,7 @@ pub(super) fn refute_starvation(
     outcome: &mut DetectorOutcome,
 ) {
     let pauses = |id: &&NodeId| {
-        let pauses = judge.hosts.get(id).and_then(|host| host.is_pausing(cluster, &judge.limits));
+        let pauses = judge.hosts.get(**id).and_then(|host| host.is_pausing(cluster, &judge.limits));
         pauses == Some(true)
     };
     let pausing = group.nodes.iter().filter(pauses).filter_map(|id| cluster.node_by_id(*id));

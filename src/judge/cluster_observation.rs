@@ -53,7 +53,7 @@ impl JudgeState {
             let host = self.hosts.get_or_default(id);
             host.observe_node(cluster, node, use_of_node, &self.limits);
             self.observe_health(cluster, id, node);
-            let host = self.hosts.get(&id).copied().unwrap_or_default();
+            let host = self.hosts.get(id).copied().unwrap_or_default();
             let (mut held, mut of_new_jobs) = (0, 0);
             let tag = NodeTag::of(&node.name);
             for row in node.device_rows(DeviceClass::Gpu) {
@@ -274,7 +274,7 @@ impl JudgeState {
                 let waits = matches!(state, GpuState::Waiting | GpuState::Hung)
                     || (is_told && self.is_still(cluster, *row));
                 let node = cluster.device_at(DeviceClass::Gpu, *row).map(|entry| entry.node);
-                let host = node.and_then(|node| self.hosts.get(&node));
+                let host = node.and_then(|node| self.hosts.get(node));
                 let network =
                     host.and_then(|host| host.network.value_at(now, cluster.freshness_window()));
                 let gpu = self.gpus.get(*row as usize);
@@ -319,7 +319,7 @@ impl JudgeState {
 
     /// Resets the baselines of a node's host and ports because all its jobs began anew.
     fn reset_node_baselines(&mut self, id: NodeId, node: &Node) {
-        if let Some(host) = self.hosts.get_mut(&id) {
+        if let Some(host) = self.hosts.get_mut(id) {
             host.reset_baselines();
         }
         for row in node.device_rows(DeviceClass::Port) {

@@ -200,7 +200,7 @@ impl SilentHosts {
         };
         let own: Vec<NodeId> = nodes.iter().filter(|id| !is_shared(id)).copied().collect();
         let nodes = if own.is_empty() { nodes } else { &own };
-        let hosts = || nodes.iter().filter_map(|id| judge.hosts.get(id));
+        let hosts = || nodes.iter().filter_map(|id| judge.hosts.get(*id));
         // Ports carry other traffic besides, and hosts have chores: only what is much by a host's own past is progress,
         // or a checkpoint.
         let usual = |host: &HostAverages| host.compare_traffic(cluster)?.baseline;
@@ -433,7 +433,7 @@ fn detect_idle_allocation(
         return None;
     }
     let serves =
-        nodes.iter().any(|id| judge.hosts.get(id).is_some_and(|host| host.queue.is_some()));
+        nodes.iter().any(|id| judge.hosts.get(*id).is_some_and(|host| host.queue.is_some()));
     let seconds =
         if serves { judge.limits.serving_idle_seconds } else { judge.limits.idle_seconds };
     Some(

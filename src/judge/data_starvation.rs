@@ -16,8 +16,9 @@ use super::{
     robust_stats::median,
     sample_interval::SampleInterval,
     shared_storage::{LoneWaiter, split_waiters},
+    starved_job::nodes_waiting_for_cpus,
     starved_node::{StarvedNode, checkpoint_seconds},
-    starved_rounds::{RareVerdict, detect_from_rounds},
+    starved_rounds::{RareVerdict, detect_from_rounds, find_held_up},
 };
 
 /// IO pressure of at least so many times its limit is no chore that all hosts begin at the same minute.
@@ -71,14 +72,17 @@ impl<'a> StarvedNodes<'a> {
             self.storage.push((group, starved));
             return;
         }
+        // No node is to blame while most hosts of the job wait for CPUs: the job is.
+        let wait_for_cpus = nodes_waiting_for_cpus(judge, cluster, group).unwrap_or_default();
         let idle = IdleRanks::find(judge, cluster, group);
         let is_rare = group.nodes.len() > 1 && group.interval.is_slow(&judge.limits);
         if is_rare && judge.gangs.of(group).knows_its_ranks() {
-            match idle.and_then(|idle| detect_from_rounds(judge, cluster, group, &idle)) {
+            let verdict = idle.and_then(|idle| detect_from_rounds(judge, cluster, group, &idle));
+            match verdict.or_else(|| find_held_up(judge, cluster, group)) {
                 Some(RareVerdict::Storage(starved)) => self.storage.push((group, starved)),
                 Some(RareVerdict::Nodes(starved)) => {
-                    for starved in starved {
-                        self.add_node(&starved, page_delay, outcome);
+                    for starved in starved.iter().filter(|it| !wait_for_cpus.contains(&&it.id)) {
+                        self.add_node(starved, page_delay, outcome);
                     }
                 }
                 None => {}
@@ -96,7 +100,7 @@ impl<'a> StarvedNodes<'a> {
         // GPU activity is often known from single instants, so that not every starved GPU shows at each sample; IO
         // pressure of the hosts is counted all the time. A node that sends nothing meanwhile writes a checkpoint.
         let wait = |id: &&NodeId| {
-            let Some(host) = judge.hosts.get(id) else { return false };
+            let Some(host) = judge.hosts.get(**id) else { return false };
             let limits = &judge.limits;
             host.excess_io_pressure(cluster, limits).is_some()
                 && host.is_pausing(cluster, limits) != Some(true)
@@ -122,6 +126,7 @@ impl<'a> StarvedNodes<'a> {
                     self.lone.push(LoneWaiter { group, starved, is_shown: true, page_delay });
                 }
                 (true, _) if together => {}
+                _ if wait_for_cpus.contains(&&starved.id) => {}
                 _ => self.add_node(&starved, page_delay, outcome),
             }
         }
@@ -192,7 +197,7 @@ fn add_only_pressed(
     }
     let Some(id) = only_pressed(judge, cluster, group) else { return };
     // A host whose tasks wait for a shorter time than the job lost is not what the job waits for.
-    let waits = judge.hosts.get(&id).map_or(0.0, |host| host.risen_pressure(cluster));
+    let waits = judge.hosts.get(id).map_or(0.0, |host| host.risen_pressure(cluster));
     if group.slowdown_ratio().is_some_and(|slowed| waits < slowed) {
         return;
     }
@@ -223,7 +228,7 @@ fn find_storage_waiters<'a>(
         && !judge.pauses.distort_averages(group, cluster.now(), limits)
         && group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
     let waits = |id: &&NodeId| {
-        judge.hosts.get(id).is_some_and(|host| {
+        judge.hosts.get(**id).is_some_and(|host| {
             let is_late = is_slower && host.slow_response(cluster, limits).is_some();
             let is_pressed = may_be_slower
                 && host.evidence.is_likely(PressureSource::Io)
@@ -272,16 +277,15 @@ fn storage_slow_finding(
     let pressed =
         starved().filter_map(|starved| Some(starved.excess_io_pressure(judge, cluster)?.now));
     let io = of_most(pressed.collect());
-    let pressure = io.map(|io| format!(" (IO pressure {})", format_percent(io)));
+    let pressure = io.map(|io| format!("IO pressure {}", format_percent(io)));
     let responses = || starved().filter_map(|starved| starved.slow_response(judge, cluster));
     let response = of_most(responses().map(|response| response.now).collect());
     let usual_response =
         median(responses().filter(|_| response.is_some()).filter_map(|response| response.baseline));
-    let answers = response.zip(usual_response).filter(|_| io.is_none());
-    let answers = answers.map(|(now, usual)| {
-        format!(" (NFS response time {:.1} ms, baseline {:.1} ms)", now * 1e3, usual * 1e3)
+    let answers = response.zip(usual_response).map(|(now, usual)| {
+        format!("NFS response time {:.1} ms, baseline {:.1} ms", now * 1e3, usual * 1e3)
     });
-    let pressure = pressure.or(answers).unwrap_or_default();
+    let shown = pressure.into_iter().chain(answers).collect::<Vec<_>>().join(", ");
     // Where no host shows what it waits for, storage is one of several things that keep all ranks from working.
     if io.is_none() && response.is_none() {
         return None;
@@ -324,7 +328,7 @@ fn storage_slow_finding(
         .with_slowed_jobs(groups.iter().map(|(group, _)| group.group_key()))
         .with_cost(lost, groups.iter().flat_map(|(group, _)| group.list_victims(cluster, None)).take(super::pending_finding::MAX_VICTIMS).collect())
         .with_summary(
-            format!("{}{of} {} for IO together{pressure}: shared storage is slow.", format_count(nodes, "node"), if nodes == 1 { "waits" } else { "wait" }),
+            format!("{}{of} {} ({shown}): shared storage is slow.", format_count(nodes, "node"), if nodes == 1 { "waits for IO" } else { "wait for IO together" }),
             "Check the file system that these nodes share: its servers, its network, and its other clients.".to_owned(),
         )
         .with_possible_evidence([

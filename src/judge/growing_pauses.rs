@@ -92,7 +92,7 @@ fn pause_finding(cluster: &Cluster, group: &JobGroup, cost: f64) -> PendingFindi
 fn waits_for_io(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> bool {
     let limits = &judge.limits;
     let waits = |id: &&NodeId| {
-        let host = judge.hosts.get(id);
+        let host = judge.hosts.get(**id);
         host.is_some_and(|host| host.excess_io_pressure(cluster, limits).is_some())
     };
     let left = |row: &&u32| {

@@ -114,7 +114,7 @@ impl OutlyingPressure {
             (PressureSource::Cpu, limits.cpu_pressure_ratio),
         ];
         at_least.into_iter().find_map(|(source, least)| {
-            let of = |id: &NodeId| compare_pressure(source, judge.hosts.get(id)?, cluster);
+            let of = |id: &NodeId| compare_pressure(source, judge.hosts.get(*id)?, cluster);
             let own = of(&id).filter(|own| own.now >= least && !own.accepted)?.now;
             let (mut others, mut most) = (0, 0.0_f64);
             for other in group.nodes.iter().filter(|other| **other != id) {
@@ -213,7 +213,7 @@ pub(super) fn only_pressed(
         return None;
     }
     let is_clear = |id: &&NodeId| {
-        let host = judge.hosts.get(id);
+        let host = judge.hosts.get(**id);
         host.is_some_and(|host| HostPressure::of(judge, cluster, host).is_clear(host))
     };
     let mut pressed = group.nodes.iter().filter(is_clear);

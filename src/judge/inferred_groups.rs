@@ -95,7 +95,7 @@ pub(super) fn infer_groups(
         let Some(power) = median(members.filter_map(|gpu| gpu.averages.usual_power())) else {
             continue;
         };
-        let traffic = hosts.get(&id).and_then(|host| host.compare_traffic(cluster)?.baseline);
+        let traffic = hosts.get(id).and_then(|host| host.compare_traffic(cluster)?.baseline);
         let rate = line_rate(node);
         let scale = if rate > 0.0 { rate / fastest } else { 1.0 };
         let level = NodeLevel { power, traffic: traffic.unwrap_or_default() * scale };

@@ -163,7 +163,7 @@ impl JobGroups {
         let of_node = |id: &NodeId| {
             let rows = cluster.node_by_id(*id)?.device_rows(DeviceClass::Gpu);
             let is_own = |row: &u32| self.group_index(*row).is_none_or(|index| index == at);
-            hosts.get(id).filter(|_| rows.iter().all(is_own))?.traffic_ratio(cluster)
+            hosts.get(*id).filter(|_| rows.iter().all(is_own))?.traffic_ratio(cluster)
         };
         median(group.nodes.iter().filter_map(of_node))
     }

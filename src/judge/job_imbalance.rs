@@ -166,7 +166,7 @@ impl UnevenGroup<'_> {
     /// Whether something else has changed in the job: a rank idles, or a host is under pressure.
     fn has_other_evidence(&self) -> bool {
         let is_pressed = |id: &NodeId| {
-            let host = self.judge.hosts.get(id);
+            let host = self.judge.hosts.get(*id);
             host.is_some_and(|host| HostPressure::of(self.judge, self.cluster, host).is_clear(host))
         };
         let idle = IdleRanks::find(self.judge, self.cluster, self.group);

@@ -131,7 +131,7 @@ impl Pauses {
                 dip.pause.seen = now;
                 dip.is_still |= pace.is_some_and(|pace| pace < limits.standstill_ratio);
             }
-            let silent = group.nodes.iter().filter_map(|id| hosts.get(id));
+            let silent = group.nodes.iter().filter_map(|id| hosts.get(*id));
             let silent: Vec<bool> =
                 silent.filter_map(|host| host.is_silent(cluster, limits)).collect();
             let pauses = if silent.len() * 2 > group.nodes.len() {
@@ -278,7 +278,7 @@ fn wait_for_io(
                 .compare_io_pressure(cluster)
                 .is_some_and(|io| io.exceeds_limit(limits.io_pressure_ratio / 2.0, limits))
     };
-    let of_group = group.nodes.iter().filter_map(|id| hosts.get(id));
+    let of_group = group.nodes.iter().filter_map(|id| hosts.get(*id));
     of_group.filter(waits).count() * 2 > group.nodes.len()
 }
 

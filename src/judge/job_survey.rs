@@ -102,7 +102,7 @@ impl JobSurvey {
         for (subject, row, compare) in HOST_SIGNALS {
             let Some(least) = limits.limit_value(row.source().threshold) else { continue };
             let of_node = |id: NodeId| {
-                let host = judge.hosts.get(&id).and_then(|host| compare(host, cluster));
+                let host = judge.hosts.get(id).and_then(|host| compare(host, cluster));
                 let limit = host.map(|host| host.limit_beside_baseline(least, limits));
                 (id, host.map(|host| host.now), limit.unwrap_or(least))
             };
@@ -238,7 +238,7 @@ impl SlowdownProfile {
         // A job on one node exchanges nothing with others.
         let nodes = if group.nodes.len() > 1 { group.nodes.as_slice() } else { &[] };
         let traffic = |id: &NodeId| {
-            let traffic = judge.hosts.get(id)?.compare_traffic(cluster)?;
+            let traffic = judge.hosts.get(*id)?.compare_traffic(cluster)?;
             Some((traffic.now, traffic.baseline?))
         };
         let is_silent = |baseline: f64| baseline <= judge.limits.silent_network_ratio;

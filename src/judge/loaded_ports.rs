@@ -166,7 +166,7 @@ pub(super) fn loaded_links<'a>(
 
 /// Returns the share of its line rate from which a port of a node has traffic: less where the node sends less than usual.
 pub(super) fn least_load(judge: &JudgeState, cluster: &Cluster, id: NodeId) -> f64 {
-    let pace = judge.hosts.get(&id).and_then(|host| host.traffic_ratio(cluster));
+    let pace = judge.hosts.get(id).and_then(|host| host.traffic_ratio(cluster));
     (judge.limits.carries_ratio * pace.map_or(1.0, |pace| pace.min(1.0))).max(f64::MIN_POSITIVE)
 }
 

@@ -66,7 +66,7 @@ impl FleetLoss {
         let restarts = crash_loop::told_losses(judge, cluster);
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         for (id, node) in cluster.sorted_nodes() {
-            let serves = judge.hosts.get(&id).is_some_and(|host| host.queue.is_some());
+            let serves = judge.hosts.get(id).is_some_and(|host| host.queue.is_some());
             for row in node.device_rows(DeviceClass::Gpu) {
                 let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
                 let position = judge.job_groups.group_index(*row);

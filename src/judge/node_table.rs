@@ -16,12 +16,12 @@ impl<T> Default for NodeTable<T> {
 
 impl<T> NodeTable<T> {
     /// Returns the value of a node.
-    pub(super) fn get(&self, id: &NodeId) -> Option<&T> {
+    pub(super) fn get(&self, id: NodeId) -> Option<&T> {
         self.values.get(id.index())?.as_ref()
     }
 
     /// Returns the value of a node, to change it.
-    pub(super) fn get_mut(&mut self, id: &NodeId) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, id: NodeId) -> Option<&mut T> {
         self.values.get_mut(id.index())?.as_mut()
     }
 
@@ -74,7 +74,7 @@ mod tests {
         let all: Vec<(NodeId, i32)> = table.iter_mut().map(|(id, value)| (id, *value)).collect();
         assert_eq!(all, [(first, 1), (last, 7)]);
         table.retain(|id| id == last);
-        assert_eq!((table.get(&first), table.get(&last)), (None, Some(&7)));
-        assert_eq!(table.get(&NodeId::at_index(9)), None);
+        assert_eq!((table.get(first), table.get(last)), (None, Some(&7)));
+        assert_eq!(table.get(NodeId::at_index(9)), None);
     }
 }

@@ -178,7 +178,7 @@ impl<'a> BlamedDevices<'a> {
         &self,
         of: impl Fn(&super::host_averages::HostAverages) -> Option<f64>,
     ) -> Option<f64> {
-        let hosts = self.nodes.iter().filter_map(|id| self.judge.hosts.get(id));
+        let hosts = self.nodes.iter().filter_map(|id| self.judge.hosts.get(*id));
         median(hosts.filter_map(of))
     }
 

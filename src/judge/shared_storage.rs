@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use gaunt_cluster::{Cluster, NodeId};
+use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{Entity, EntityKind, Finding, FindingKind, UnixMs};
 
 use super::{
@@ -38,7 +38,7 @@ impl<'a> LoneWaiter<'a> {
         group: &'a JobGroup,
     ) -> Option<Self> {
         let [id] = group.nodes[..] else { return None };
-        let host = judge.hosts.get(&id)?;
+        let host = judge.hosts.get(id)?;
         host.excess_io_pressure(cluster, &judge.limits)?;
         if !host.evidence.is_likely(PressureSource::Io) {
             return None;
@@ -61,6 +61,9 @@ pub(super) fn split_waiters<'a>(
     let mut nodes = BTreeSet::new();
     waiters.sort_by_key(|waiter| !waiter.is_shown);
     waiters.retain(|waiter| nodes.insert(waiter.starved.id));
+    if waiters.iter().any(|waiter| waits_for_server(judge, cluster, waiter)) {
+        return waiters.into_iter().partition(|waiter| waits_for_server(judge, cluster, waiter));
+    }
     if is_told(judge) && waiters.len() as f64 >= judge.limits.sharing_members {
         return (waiters, Vec::new());
     }
@@ -84,6 +87,22 @@ pub(super) fn split_waiters<'a>(
     }
     let shared = rest.drain(from..from + count).collect();
     (shared, rest)
+}
+
+/// Whether the network file systems of its node answer late, and those of no other node as usual.
+fn waits_for_server(judge: &JudgeState, cluster: &Cluster, waiter: &LoneWaiter<'_>) -> bool {
+    let limits = &judge.limits;
+    let is_as_usual = |(id, _): (NodeId, &Node)| {
+        let host = judge.hosts.get(id);
+        let known = host.filter(|_| id != waiter.starved.id);
+        known.is_some_and(|host| {
+            let is_known =
+                host.compare_response_time(cluster).is_some_and(|it| it.baseline.is_some());
+            is_known && host.slow_response(cluster, limits).is_none()
+        })
+    };
+    waiter.starved.slow_response(judge, cluster).is_some()
+        && !cluster.sorted_nodes().any(is_as_usual)
 }
 
 fn is_told(judge: &JudgeState) -> bool {

@@ -24,23 +24,30 @@ pub(super) fn detect_starved_jobs(
     outcome.suspicions.extend(groups.filter_map(|group| starved_job(judge, cluster, group)));
 }
 
+/// Returns the nodes of a job whose hosts wait for CPUs, if most of its hosts do.
+pub(super) fn nodes_waiting_for_cpus<'a>(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    group: &'a JobGroup,
+) -> Option<Vec<&'a NodeId>> {
+    let waits = |id: &&NodeId| {
+        judge.hosts.get(**id).is_some_and(|host| {
+            CpuPressure::of(host, cluster, &judge.limits).pressed
+                && host.evidence.is_likely(PressureSource::Cpu)
+        })
+    };
+    let waiting: Vec<&NodeId> = group.nodes.iter().filter(waits).collect();
+    (waiting.len() > 1 && waiting.len() * 2 > group.nodes.len()).then_some(waiting)
+}
+
 fn starved_job(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Option<PendingFinding> {
     let limits = &judge.limits;
     if group.nodes.len() < 2 || group.may_pause || !judge.gangs.of(group).is_slower(group, limits) {
         return None;
     }
-    let waits = |id: &&NodeId| {
-        judge.hosts.get(id).is_some_and(|host| {
-            CpuPressure::of(host, cluster, limits).pressed
-                && host.evidence.is_likely(PressureSource::Cpu)
-        })
-    };
-    let waiting: Vec<&NodeId> = group.nodes.iter().filter(waits).collect();
-    if waiting.len() * 2 <= group.nodes.len() {
-        return None;
-    }
+    let waiting = nodes_waiting_for_cpus(judge, cluster, group)?;
     let compared = || {
-        let hosts = waiting.iter().filter_map(|id| judge.hosts.get(id));
+        let hosts = waiting.iter().filter_map(|id| judge.hosts.get(**id));
         hosts.filter_map(|host| host.compare_cpu_pressure(cluster))
     };
     let now = median(compared().map(|cpu| cpu.now));

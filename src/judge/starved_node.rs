@@ -110,7 +110,7 @@ impl<'a> StarvedNode<'a> {
         let starved =
             if interval.is_slow(limits) { limits.hungry_slow_ratio } else { limits.hungry_ratio };
         // Where nothing is sent any more the whole job pauses: it writes a checkpoint, or ends.
-        let host = judge.hosts.get(&id).copied().unwrap_or_default();
+        let host = judge.hosts.get(id).copied().unwrap_or_default();
         let is_waited_for = is_waited_for(&host, elsewhere, limits);
         if host.is_pausing(cluster, limits) == Some(true) && !is_waited_for {
             return None;
@@ -193,7 +193,7 @@ impl<'a> StarvedNode<'a> {
             id,
             node,
             group,
-            host: judge.hosts.get(&id).copied().unwrap_or_default(),
+            host: judge.hosts.get(id).copied().unwrap_or_default(),
             outlying: None,
             utilization: median(
                 low.iter().filter_map(|row| averages(row)?.utilization_at(now, gap)),
@@ -233,7 +233,8 @@ impl<'a> StarvedNode<'a> {
 
     /// Whether its host's tasks clearly wait, while its GPUs idle half of the time that the others are busy: that needs no
     /// comparison with chance. A job that stops again and again, or hardly goes on, gives no rounds to know that from.
-    fn is_plain(&self, judge: &JudgeState, cluster: &Cluster, pressure: HostPressure) -> bool {
+    pub(super) fn is_plain(&self, judge: &JudgeState, cluster: &Cluster) -> bool {
+        let pressure = self.pressure(judge, cluster);
         let is_pressed = pressure.pressed && is_waited_for(&self.host, self.others, &judge.limits);
         if is_pressed && self.others.is_some_and(|others| self.utilization * 2.0 <= others) {
             return true;
@@ -317,7 +318,7 @@ impl<'a> StarvedNode<'a> {
             .filter(|row| judge.gpus.get(**row as usize).is_some_and(|gpu| gpu.idler.is_likely()));
         let is_idler = idlers.count() * 2 > self.low.len()
             || self.outlying.is_some()
-            || self.is_plain(judge, cluster, pressure);
+            || self.is_plain(judge, cluster);
         let alone = self.is_below_others(judge) && (!is_known || is_idler);
         let is_slowed =
             self.group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);

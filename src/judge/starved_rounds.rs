@@ -41,6 +41,21 @@ fn find_only_pressed<'a>(
     Some(RareVerdict::Nodes(vec![starved]))
 }
 
+/// Finds the nodes whose hosts plainly hold them up while the rest of the job, which need not wait for them, goes on.
+pub(super) fn find_held_up<'a>(
+    judge: &'a JudgeState,
+    cluster: &'a Cluster,
+    group: &'a JobGroup,
+) -> Option<RareVerdict<'a>> {
+    let nodes = group.nodes.iter();
+    let starved = nodes.filter_map(|id| {
+        StarvedNode::of_idle_rows(judge, cluster, group, *id, None, false)
+            .filter(|starved| starved.is_plain(judge, cluster))
+    });
+    let starved: Vec<StarvedNode<'a>> = starved.collect();
+    (!starved.is_empty()).then_some(RareVerdict::Nodes(starved))
+}
+
 /// Finds who starves in a job whose samples are too rare to be taken one by one.
 pub(super) fn detect_from_rounds<'a>(
     judge: &'a JudgeState,
@@ -60,7 +75,7 @@ pub(super) fn detect_from_rounds<'a>(
     if !idle.is_whole_job {
         return find_only_pressed(judge, cluster, group, of_node);
     }
-    let evidence = |id: &NodeId| judge.hosts.get(id).map(|host| host.evidence);
+    let evidence = |id: &NodeId| judge.hosts.get(*id).map(|host| host.evidence);
     let waits =
         |id: &&NodeId| evidence(id).is_some_and(|evidence| evidence.is_likely(PressureSource::Io));
     let waiting: Vec<&NodeId> = group.nodes.iter().filter(waits).collect();
@@ -75,7 +90,7 @@ pub(super) fn detect_from_rounds<'a>(
         busy.is_some_and(|busy| busy >= judge.limits.standstill_ratio)
     };
     let is_pressed = |id: &&NodeId| {
-        let host = judge.hosts.get(id);
+        let host = judge.hosts.get(**id);
         host.is_some_and(|host| HostPressure::of(judge, cluster, host).is_clear(host)) && works(id)
     };
     let mut pressed: Vec<&NodeId> = group.nodes.iter().filter(is_pressed).collect();

@@ -45,7 +45,7 @@ fn detect_stuck_queue(
     if most >= limits.queue_idle_ratio {
         return None;
     }
-    let host = judge.hosts.get(&id).copied().unwrap_or_default();
+    let host = judge.hosts.get(id).copied().unwrap_or_default();
     let cpu = CpuPressure::of(&host, cluster, limits);
     let stands = queue.answered.is_some_and(|answered| answered <= 0.0);
     let kinds = 1 + usize::from(cpu.is_any_unusual()) + usize::from(stands);

@@ -148,7 +148,7 @@ impl WaitedForNode {
         if rows.is_empty() || rows.iter().any(accepted) {
             return None;
         }
-        let host = judge.hosts.get(&self.id).copied().unwrap_or_default();
+        let host = judge.hosts.get(self.id).copied().unwrap_or_default();
         let over = |pressure: Option<BaselineComparison>, limit: f64| {
             pressure.is_some_and(|pressure| pressure.now >= limit)
         };

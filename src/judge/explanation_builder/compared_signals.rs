@@ -39,16 +39,16 @@ type HostSignalSpec =
 /// The signals of hosts, all of them shares.
 const HOST: &[HostSignalSpec] = &[
     (EvidenceRow::IoPressure, |scope, id| {
-        scope.judge.hosts.get(&id)?.compare_io_pressure(scope.cluster)
+        scope.judge.hosts.get(id)?.compare_io_pressure(scope.cluster)
     }),
     (EvidenceRow::CpuPressure, |scope, id| {
-        scope.judge.hosts.get(&id)?.compare_cpu_pressure(scope.cluster)
+        scope.judge.hosts.get(id)?.compare_cpu_pressure(scope.cluster)
     }),
     (EvidenceRow::BusiestCpu, |scope, id| {
-        scope.judge.hosts.get(&id)?.compare_busiest_cpu(scope.cluster)
+        scope.judge.hosts.get(id)?.compare_busiest_cpu(scope.cluster)
     }),
     (EvidenceRow::PortTraffic, |scope, id| {
-        scope.judge.hosts.get(&id)?.compare_traffic(scope.cluster)
+        scope.judge.hosts.get(id)?.compare_traffic(scope.cluster)
     }),
 ];
 

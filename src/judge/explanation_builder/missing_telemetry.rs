@@ -233,7 +233,7 @@ impl ExplanationScope<'_> {
     }
 
     fn has_pressure_metrics(&self) -> bool {
-        let mut hosts = self.nodes.iter().filter_map(|id| self.judge.hosts.get(id));
+        let mut hosts = self.nodes.iter().filter_map(|id| self.judge.hosts.get(*id));
         hosts.any(|host| host.compare_io_pressure(self.cluster).is_some())
     }
 

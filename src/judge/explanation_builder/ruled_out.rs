@@ -164,7 +164,7 @@ fn max_of_hosts(
     scope: &ExplanationScope<'_>,
     of: impl Fn(&crate::host_averages::HostAverages, &ExplanationScope<'_>) -> Option<f64>,
 ) -> Option<f64> {
-    let hosts = scope.nodes.iter().filter_map(|id| scope.judge.hosts.get(id));
+    let hosts = scope.nodes.iter().filter_map(|id| scope.judge.hosts.get(*id));
     hosts.filter_map(|host| of(host, scope)).reduce(f64::max)
 }
 

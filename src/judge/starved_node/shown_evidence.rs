@@ -135,6 +135,12 @@ impl StarvedNode<'_> {
                 .with_threshold(cpu_key)
                 .context_if(!(pressure.pressed || pressure.crowded))
                 .with_note(baseline(cpu)),
+            EvidenceRow::StorageResponse.to_evidence(
+                self.slow_response(judge, cluster).map(|response| response.now),
+                self.slow_response(judge, cluster)
+                    .and_then(|response| response.baseline)
+                    .map(|baseline| baseline * limits.slow_response_times),
+            ),
             CpuPressure::of(&self.host, cluster, limits)
                 .busiest_evidence(limits)
                 .context_if(!pressure.pegged),

@@ -216,3 +216,35 @@ fn host_that_always_waited_as_long_is_not_among_those_that_begin_to_wait_for_sto
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].starts_with("2 nodes of jobs ash, birch wait for IO"), "{told:?}");
 }
+
+#[test]
+fn file_system_that_answers_late_to_the_only_node_that_reads_from_it_is_slow() {
+    let nodes = ["ash", "birch"];
+    // The other node reads nothing, or is answered as before.
+    let told = |reads: f64| {
+        let mut fixture = TargetFixture::new(&nodes.map(|node| (node, Dialect::Gaunt)));
+        fixture.run(ONSET + 120, |second, node| {
+            let is_slow = node == 0 && second > ONSET;
+            let waits = Waits { has_psi: true, share: 0.5, busy: 0.4, written: 0.0 };
+            let mut page = page_of(nodes[node], if node == 0 { second } else { 0 }, waits);
+            for index in 0..4 {
+                let device = page.ensure_device(Device::new_gpu(index));
+                page.add_info(device, gpu::JOB_INFO, &[("job", nodes[node])]);
+            }
+            let (before, since) = (second.min(ONSET) as f64, (second - ONSET).max(0) as f64);
+            let slow_s = if is_slow { since * 10.0 * 0.05 } else { since * 10.0 * 3e-3 };
+            let rate = if node == 0 { 1.0 } else { reads };
+            let mount = Device::new_mount("/data");
+            for (metric, value) in [
+                (hardware::MOUNT_READS, rate * 10.0 * second as f64),
+                (hardware::MOUNT_READ_TIME, rate * (before * 10.0 * 3e-3 + slow_s)),
+            ] {
+                push_reading(&mut page, mount.clone(), metric, 1e3 + value);
+            }
+            page
+        });
+        fixture.open_ids().into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(told(0.0), ["storage_slow"]);
+    assert_eq!(told(1.0), ["data_starved/ash"]);
+}

@@ -221,6 +221,19 @@ fn found_with_waits(
     shares: [f64; 3],
     seconds: i64,
 ) -> Vec<(String, Severity, String)> {
+    let fixture = run_with_waits(metric, (pace, 0.98), shares, seconds);
+    let open = fixture.judge.open_findings().into_iter();
+    let warned = open.filter(|finding| finding.severity > Severity::Info);
+    warned.map(|it| (it.id.clone(), it.severity, it.summary.clone())).collect()
+}
+
+/// The same with GPUs that are as busy as this from second 200 on.
+fn run_with_waits(
+    metric: MetricId,
+    (pace, busy): (f64, f64),
+    shares: [f64; 3],
+    seconds: i64,
+) -> TargetFixture {
     let nodes = ["ash:9770", "birch:9770", "cedar:9770"];
     let targets: Vec<(&str, Dialect)> = nodes.iter().map(|node| (*node, Dialect::Gaunt)).collect();
     let mut fixture = TargetFixture::new(&targets);
@@ -231,8 +244,8 @@ fn found_with_waits(
             let device = Device::new_gpu(number);
             let row = report.ensure_device(device.clone());
             report.add_info(row, gpu::JOB_INFO, &[("job", "8812")]);
-            let now = if since > 0.0 { pace } else { 1.0 };
-            push_reading(&mut report, device.clone(), gpu::UTILIZATION, 0.98);
+            let (now, busy) = if since > 0.0 { (pace, busy) } else { (1.0, 0.98) };
+            push_reading(&mut report, device.clone(), gpu::UTILIZATION, busy);
             push_reading(&mut report, device.clone(), gpu::TENSOR_ACTIVE, 0.4 * now);
             push_reading(&mut report, device, gpu::POWER, 200.0 + 400.0 * now);
         }
@@ -240,9 +253,7 @@ fn found_with_waits(
         push_reading(&mut report, Device::new_node(), metric, 1e3 + chores + shares[index] * since);
         report
     });
-    let open = fixture.judge.open_findings().into_iter();
-    let warned = open.filter(|finding| finding.severity > Severity::Info);
-    warned.map(|it| (it.id.clone(), it.severity, it.summary.clone())).collect()
+    fixture
 }
 
 #[test]
@@ -252,6 +263,16 @@ fn hosts_of_a_slower_job_that_wait_for_cpus_together_starve_it() {
     assert_eq!((id.as_str(), *severity), ("data_starved/8812", Severity::Warning));
     assert!(summary.contains("3 of its 3 hosts wait for CPUs together"), "{summary}");
     assert_eq!(found_with_hosts_waiting(host::CPU_PRESSURE, 1.0), [], "it costs nothing");
+}
+
+#[test]
+fn no_host_starves_its_job_alone_while_all_wait_for_cpus() {
+    let told = |shares: [f64; 3]| {
+        let fixture = run_with_waits(host::CPU_PRESSURE, (0.6, 0.6), shares, 330);
+        fixture.open_ids().into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(told([0.5; 3]), ["data_starved/8812"]);
+    assert_eq!(told([0.5, 0.0, 0.0]), ["data_starved/ash"]);
 }
 
 #[test]

@@ -27,6 +27,8 @@ struct StarvationCase {
     busy: fn(sample: i64) -> Option<f64>,
     /// IO pressure: share of the time in which its tasks wait for IO.
     io: f64,
+    /// CPU pressure: share of the time in which its tasks wait for CPUs.
+    cpu: f64,
     /// The pace of the job.
     pace: f64,
 }
@@ -46,6 +48,8 @@ fn starvation_report(node: &str, second: i64, trouble: StarvationCase) -> Report
     }
     let more = if node == "birch" { trouble.io * since as f64 } else { 0.0 };
     push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, 0.01 * second as f64 + more);
+    let more = if node == "birch" { trouble.cpu * since as f64 } else { 0.0 };
+    push_reading(&mut page, Device::new_node(), host::CPU_PRESSURE, 0.01 * second as f64 + more);
     page
 }
 
@@ -93,7 +97,8 @@ fn low_every_fourth(sample: i64) -> Option<f64> {
 #[test]
 fn starving_host_stays_open_between_samples() {
     let (after, id) =
-        first_finding(600, StarvationCase { busy: low_every_fourth, io: 0.3, pace: 0.6 }).unwrap();
+        first_finding(600, StarvationCase { busy: low_every_fourth, io: 0.3, cpu: 0.0, pace: 0.6 })
+            .unwrap();
     assert_eq!(id, "data_starved/birch");
     assert!(after <= 135, "after {after} s");
 }
@@ -105,7 +110,7 @@ fn only_host_that_waits_is_blamed_though_no_sample_is_low_and_no_host_if_none_wa
         (0.2, "unexplained_slowdown/8812"),
         (0.0, "unexplained_slowdown/8812"),
     ] {
-        let found = first_finding(600, StarvationCase { busy: |_| None, io, pace: 0.6 });
+        let found = first_finding(600, StarvationCase { busy: |_| None, io, cpu: 0.0, pace: 0.6 });
         assert_eq!(found.map(|(_, id)| id).as_deref(), Some(wanted), "IO pressure {io}");
     }
 }
@@ -113,7 +118,15 @@ fn only_host_that_waits_is_blamed_though_no_sample_is_low_and_no_host_if_none_wa
 #[test]
 fn host_of_a_job_at_baseline_speed_has_no_finding() {
     assert_eq!(
-        first_finding(600, StarvationCase { busy: low_every_fourth, io: 0.3, pace: 1.0 }),
+        first_finding(600, StarvationCase { busy: low_every_fourth, io: 0.3, cpu: 0.0, pace: 1.0 }),
         None
     );
+}
+
+#[test]
+fn host_that_waits_for_cpus_is_blamed_though_the_rest_of_the_job_goes_on() {
+    let held_up = StarvationCase { busy: |_| Some(0.07), io: 0.0, cpu: 0.9, pace: 1.0 };
+    let (after, id) = first_finding(300, held_up).unwrap();
+    assert_eq!(id, "data_starved/birch");
+    assert!(after <= 150, "after {after} s");
 }
