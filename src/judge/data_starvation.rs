@@ -12,6 +12,7 @@ use super::{
     host_pressure::only_pressed,
     idle_ranks::IdleRanks,
     job_group::JobGroup,
+    loaded_ports::is_congested_alone,
     pending_finding::{PendingFinding, format_count, format_percent},
     robust_stats::median,
     sample_interval::SampleInterval,
@@ -199,6 +200,10 @@ fn add_only_pressed(
     // A host whose tasks wait for a shorter time than the job lost is not what the job waits for.
     let waits = judge.hosts.get(id).map_or(0.0, |host| host.risen_pressure(cluster));
     if group.slowdown_ratio().is_some_and(|slowed| waits < slowed) {
+        return;
+    }
+    // The job may as well wait for its network: what is unusual there is said of the slowdown.
+    if is_congested_alone(judge, cluster, group, id) {
         return;
     }
     let starved = StarvedNode::of_idle_rows(judge, cluster, group, id, None, false);

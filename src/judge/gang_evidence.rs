@@ -260,7 +260,7 @@ impl JobEvidence {
     }
 
     /// Whether the traffic of a job tells its pace better than the activity of its GPUs: it varies less.
-    fn is_paced_by_traffic(&self, group: &JobGroup) -> bool {
+    pub(super) fn is_paced_by_traffic(&self, group: &JobGroup) -> bool {
         self.is_learned()
             && group.traffic.is_some()
             && self.less_traffic.is_learned(self.is_rare)

@@ -254,8 +254,10 @@ impl SlowdownProfile {
         let busy_ratio = |averages: &GpuAverages| {
             Some(averages.utilization_at(now, gap)? / averages.usual_utilization()?)
         };
-        // Without profiling counters the pace is that of the power.
-        let exponent = if group.is_profiled(&judge.gpus, now, gap) { 1 } else { POWER_EXPONENT };
+        // Without profiling counters the pace is that of the power, or of the traffic.
+        let is_by_power = !group.is_profiled(&judge.gpus, now, gap)
+            && !judge.gangs.of(group).is_paced_by_traffic(group);
+        let exponent = if is_by_power { POWER_EXPONENT } else { 1 };
         Self {
             by_clock: clock.map_or(0.0, |share| 1.0 - share.powi(exponent)),
             clock,

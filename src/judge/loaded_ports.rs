@@ -129,6 +129,25 @@ pub(super) fn is_any_port_congested(judge: &JudgeState, cluster: &Cluster) -> bo
     })
 }
 
+/// Whether packets queue up at a port of this node, and at none of most other nodes of its job.
+pub(super) fn is_congested_alone(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    group: &JobGroup,
+    id: NodeId,
+) -> bool {
+    let is_congested = |id: &NodeId| {
+        let node = cluster.node_by_id(*id);
+        node.is_some_and(|node| {
+            loaded_links(judge, cluster, *id, node).any(|(row, link)| {
+                CongestionSigns::of(judge, cluster, row, link).is_any(&judge.limits)
+            })
+        })
+    };
+    is_congested(&id)
+        && group.nodes.iter().filter(|id| is_congested(id)).count() * 2 <= group.nodes.len()
+}
+
 /// Marks the ports of rails on which they have waited all along.
 fn mark_standing(
     cluster: &Cluster,
