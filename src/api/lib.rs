@@ -173,6 +173,14 @@ pub enum Answer {
 }
 
 impl Answer {
+    /// The answer itself, where a refusal is an error.
+    pub fn into_result(self) -> Result<Self, Refusal> {
+        match self {
+            Self::Refused(refusal) => Err(refusal),
+            answer => Ok(answer),
+        }
+    }
+
     /// Decodes the answer to a question from its JSON.
     pub fn from_json(
         question: &Question,

@@ -64,7 +64,10 @@ pub async fn run(
                     .await
                     .map_err(|error| address.explain_error(error))
             };
-            let (open, closed) = (ask(Question::Findings).await?, ask(Question::Closed).await?);
+            let (open, closed) = (
+                ask(Question::Findings).await?.into_result()?,
+                ask(Question::Closed).await?.into_result()?,
+            );
             let id = resolve_finding_id(
                 options.finding.as_deref(),
                 &finding_list(&open),

@@ -169,7 +169,7 @@ impl FleetSnapshot {
     pub(super) async fn fetch_health(source: &AnswerSource) -> anyhow::Result<Self> {
         let mut answers = Vec::new();
         for question in [Question::Findings, Question::Targets] {
-            answers.push(source.ask_question(question).await?);
+            answers.push(source.ask_question(question).await?.into_result()?);
         }
         Ok(Self::from_answers(answers))
     }
@@ -177,7 +177,7 @@ impl FleetSnapshot {
     async fn fetch_all(source: &AnswerSource, nodes: bool) -> anyhow::Result<Self> {
         let mut answers = Vec::new();
         for question in [Question::Overview, Question::Findings, Question::Targets] {
-            answers.push(source.ask_question(question).await?);
+            answers.push(source.ask_question(question).await?.into_result()?);
         }
         if let Answer::Nodes(list) = source.ask_question(Question::Nodes).await? {
             // Text output shows the only node in detail too.

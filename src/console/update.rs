@@ -1,6 +1,7 @@
 //! Update function of the console: the only place that changes its state; takes an action and returns effects.
 
-use gaunt_schema::UnixMs;
+use gaunt_api::Answer;
+use gaunt_schema::{SanitizedText, UnixMs};
 
 use super::{
     action::{ConsoleAction, ConsoleEffect},
@@ -50,6 +51,12 @@ fn change_state(state: &mut ConsoleState, action: ConsoleAction) -> UpdateOutcom
         }
         ConsoleAction::OwnKey(key) => handle_own_key(state, key),
         ConsoleAction::Mouse(mouse) => mouse::handle_mouse(state, mouse),
+        // The present state is unknown to who may not read it.
+        ConsoleAction::Answered(now, question, Answer::Refused(refusal))
+            if is_overview(&question) && refusal.is_denied() =>
+        {
+            handle_lost_source(state, now, refusal.to_string().into())
+        }
         ConsoleAction::Answered(now, question, answer) => {
             state.now = now;
             let was_fresh = matches!(state.source_status, SourceStatus::Fresh(_));
@@ -67,16 +74,7 @@ fn change_state(state: &mut ConsoleState, action: ConsoleAction) -> UpdateOutcom
             state.failed.record_failure(&question, now, why);
             UpdateOutcome::with_redraw()
         }
-        ConsoleAction::Failed(now, _, why) => {
-            state.now = now;
-            let (since, last) = match &state.source_status {
-                SourceStatus::Loading => (now, None),
-                SourceStatus::Fresh(last) => (now, Some(*last)),
-                SourceStatus::Lost { since, last, .. } => (*since, *last),
-            };
-            state.source_status = SourceStatus::Lost { since, last, why };
-            UpdateOutcome::with_redraw()
-        }
+        ConsoleAction::Failed(now, _, why) => handle_lost_source(state, now, why),
         ConsoleAction::Done(result) => {
             let (good, text) = match result {
                 Ok(text) => (true, text),
@@ -87,6 +85,18 @@ fn change_state(state: &mut ConsoleState, action: ConsoleAction) -> UpdateOutcom
         }
         ConsoleAction::Tick(now) => handle_tick(state, now),
     }
+}
+
+/// Handles a failed question for the overview: the source is lost until one is answered.
+fn handle_lost_source(state: &mut ConsoleState, now: UnixMs, why: SanitizedText) -> UpdateOutcome {
+    state.now = now;
+    let (since, last) = match &state.source_status {
+        SourceStatus::Loading => (now, None),
+        SourceStatus::Fresh(last) => (now, Some(*last)),
+        SourceStatus::Lost { since, last, .. } => (*since, *last),
+    };
+    state.source_status = SourceStatus::Lost { since, last, why };
+    UpdateOutcome::with_redraw()
 }
 
 /// Handles a key by gaunt's own keymap.

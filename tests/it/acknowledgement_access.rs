@@ -286,3 +286,29 @@ fn finding_is_acknowledged_explained_and_withdrawn_on_the_command_line() {
         (Some(3), "gaunt: target_down/127.0.0.1 is not acknowledged\n")
     );
 }
+
+#[test]
+fn commands_that_may_not_read_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("gaunt.toml");
+    let token = folder.path().join("token");
+    fs::write(&token, TOKEN).unwrap();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
+    let text = "[gather]\ntargets = [\"127.0.0.1:9\"]\n[serve]\ntoken_file = \"token\"\n\
+                read_needs_role = true\n";
+    fs::write(&settings, text).unwrap();
+    let running = TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()]);
+    let address = running.served_address();
+    let commands = [vec!["snapshot"], vec!["snapshot", "--check"], vec!["explain", "port_down"]];
+    for (token, message) in [
+        (None, "gaunt: this action needs the aggregator's token: --token-file"),
+        (Some("wrong-token-of-16-chars"), "gaunt: wrong token"),
+    ] {
+        for command in &commands {
+            let line = [command.as_slice(), &["--aggregator", &address]].concat();
+            let (code, stdout, stderr) = run_with_token(token, &line);
+            assert_eq!((code, stdout.as_str()), (Some(3), ""), "{command:?}: {stderr}");
+            assert!(stderr.starts_with(message), "{command:?}: {stderr}");
+        }
+    }
+}

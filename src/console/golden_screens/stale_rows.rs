@@ -239,3 +239,16 @@ fn finding_of_the_past_is_explained_as_it_was() {
     let (finding, open) = console.state.data.finding.as_ref().unwrap();
     assert_eq!((finding.severity, *open), (Severity::Critical, true));
 }
+
+#[test]
+fn reader_without_a_token_sees_why_there_is_no_answer() {
+    let mut console = GoldenConsole::new();
+    console.state.source = Some("10.0.0.5:9771".into());
+    console.deliver_answer(Answer::Refused(Refusal::NoToken));
+    let screen = console.draw(80, 24).join("\n");
+    assert!(screen.contains("--token-file FILE or GAUNT_TOKEN"), "{screen}");
+    let mut console = GoldenConsole::with_overview(sample_answers::healthy_overview(4));
+    console.answer_question(Question::Overview, Answer::Refused(Refusal::WrongToken));
+    let screen = console.draw(80, 24).join("\n");
+    assert!(screen.contains("wrong token"), "what is shown is no longer the present: {screen}");
+}
