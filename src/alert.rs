@@ -81,14 +81,11 @@ pub struct AlertingTasks {
 }
 
 /// Checks the addresses before anything is started.
-pub fn check_servers(options: &AlertOptions) -> Result<(), AlertError> {
-    if options.servers.len() > MAX_SERVERS {
-        return Err(AlertError::TooMany(options.servers.len()));
+pub fn check_servers(urls: &[String]) -> Result<(), AlertError> {
+    if urls.len() > MAX_SERVERS {
+        return Err(AlertError::TooMany(urls.len()));
     }
-    options
-        .servers
-        .iter()
-        .try_for_each(|address| alertmanager_client::parse_base_url(address).map(drop))
+    urls.iter().try_for_each(|address| alertmanager_client::parse_base_url(address).map(drop))
 }
 
 /// Starts to post the findings of `source`; the state of the Alertmanagers is sent to `list_sender`.
@@ -98,7 +95,7 @@ pub async fn start_alerting(
     list_sender: watch::Sender<Arc<AlertList>>,
     at_peers: watch::Receiver<PeerAlertSet>,
 ) -> Result<AlertingTasks, AlertError> {
-    check_servers(&options)?;
+    check_servers(&options.servers)?;
     let mut tasks = JoinSet::new();
     let credentials = options.access.clone().watch_credentials(&mut tasks).await;
     let (snapshot_sender, snapshots) = watch::channel(AlertSnapshot::default());

@@ -80,11 +80,11 @@ pub enum PeerError {
 }
 
 /// Checks the addresses before anything is started.
-pub fn check_peers(options: &PeerOptions) -> Result<(), PeerError> {
-    if options.urls.len() > MAX_PEERS {
-        return Err(PeerError::TooMany(options.urls.len()));
+pub fn check_peers(urls: &[String]) -> Result<(), PeerError> {
+    if urls.len() > MAX_PEERS {
+        return Err(PeerError::TooMany(urls.len()));
     }
-    options.urls.iter().try_for_each(|url| peer_client::parse_peer_url(url).map(drop))
+    urls.iter().try_for_each(|url| peer_client::parse_peer_url(url).map(drop))
 }
 
 /// Clients of all peers, before the engine starts.
@@ -99,7 +99,7 @@ impl PeerGroup {
         options: &PeerOptions,
         process: AggregatorProcess,
     ) -> Result<Self, PeerError> {
-        check_peers(options)?;
+        check_peers(&options.urls)?;
         let mut tasks = JoinSet::new();
         let credentials = options.access.clone().watch_credentials(&mut tasks).await;
         let clients = options

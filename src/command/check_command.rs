@@ -243,7 +243,7 @@ mod tests {
             "gaunt.toml:8: period: \"5 parsecs\" is not a duration",
             "gaunt.toml:10: targets: host list \"gpu[001-\", character 4: unclosed bracket",
             "gaunt.toml:12: bearer_file: ",
-            "gaunt.toml:13: store.every is 300s",
+            "gaunt.toml:14: store.every is 300s",
         ];
         assert_eq!(result.errors.len(), starts.len(), "{:?}", result.errors);
         for (error, start) in result.errors.iter().zip(starts) {

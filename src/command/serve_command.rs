@@ -71,12 +71,12 @@ pub async fn run(
     let roles = watch::Sender::new(Arc::new(serve_options.roles.clone()));
     let (server, own_certificates) = secure_server(server, &serve_options, &roles)?;
     serve_options.store.as_ref().map(StoreWriter::check_address).transpose()?;
-    serve_options.peers.as_ref().map(peers::check_peers).transpose()?;
+    serve_options.peers.as_ref().map(|peers| peers::check_peers(&peers.urls)).transpose()?;
     let loaded = serve_options.state_folder.as_deref().map(persist_task::load_state).transpose()?;
     scraping.plan.check_lists()?;
     let (sources, period) = (scraping.plan.source_count(), scraping.plan.options.period);
     let alerting = scraping.alerting.take();
-    alerting.as_ref().map(alert::check_servers).transpose()?;
+    alerting.as_ref().map(|options| alert::check_servers(&options.servers)).transpose()?;
     let (alerts_sender, alerts) = watch::channel(Arc::default());
     scraping.engine.alerts = Some(alerts);
     scraping.engine.says_usual = true;
@@ -259,7 +259,11 @@ async fn reload_settings(
     let reloaded = reloaded.and_then(|(scraping, roles)| {
         scraping.plan.check_lists()?;
         anyhow::ensure!(!is_scraping || !scraping.plan.is_empty(), "no targets");
-        scraping.alerting.as_ref().map(alert::check_servers).transpose()?;
+        scraping
+            .alerting
+            .as_ref()
+            .map(|options| alert::check_servers(&options.servers))
+            .transpose()?;
         Ok((scraping, roles))
     });
     match reloaded {

@@ -31,6 +31,7 @@ mod xor_chunk;
 
 pub use first_scrape::wait_for_first_scrape;
 pub use page_assembly::ReceivedSamples;
+pub use query_client::check_server_url;
 pub use query_error::{QueryError, QueryErrorSteps};
 pub use selector::match_instances;
 pub use series_clock::SeriesClock;

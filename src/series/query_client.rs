@@ -51,6 +51,11 @@ pub(crate) struct QueryClient {
     _tasks: JoinSet<()>,
 }
 
+/// Checks the address of a server.
+pub fn check_server_url(address: &str) -> Result<(), QueryError> {
+    parse_base_url(address).map(drop)
+}
+
 /// Parses the address of a server: that of its API without `/api/v1`.
 fn parse_base_url(address: &str) -> Result<Url, QueryError> {
     let url = Url::parse(address).ok().filter(|url| {

@@ -38,6 +38,7 @@ impl AlertmanagerSection {
     pub(super) fn check_section(&self) -> Result<(), String> {
         let (bearer, basic) = (self.bearer_file.as_ref(), self.basic.as_ref());
         access_section::check_access("alertmanager", &self.tls, bearer, basic)?;
+        alert::check_servers(&self.urls).map_err(|error| error.to_string())?;
         match self.tls.server_name() {
             None => Ok(()),
             Some(name) => Err(format!(

@@ -23,7 +23,8 @@ use gaunt_scrape::{
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct GatherSection {
-    targets: Vec<HostList>,
+    #[serde(deserialize_with = "host_lists")]
+    targets: Vec<String>,
     targets_files: Vec<PathBuf>,
     file_sd: Vec<PathBuf>,
     pub(super) period: SpanSetting,
@@ -118,13 +119,13 @@ impl GatherSection {
 }
 
 fn list_sources(
-    lists: Vec<HostList>,
+    lists: Vec<String>,
     origin: &SanitizedText,
     files: &[PathBuf],
     file_sd: &[PathBuf],
     folder: &Path,
 ) -> Vec<DiscoverySource> {
-    let lists = lists.into_iter().map(|list| DiscoverySource::List(list.0, origin.clone()));
+    let lists = lists.into_iter().map(|list| DiscoverySource::List(list, origin.clone()));
     let files = files.iter().map(|file| DiscoverySource::TargetsFile(folder.join(file)));
     let file_sd = file_sd.iter().map(|file| DiscoverySource::Files(folder.join(file)));
     lists.chain(files).chain(file_sd).collect()
@@ -139,7 +140,8 @@ fn address_ranges(allow: Vec<Network>) -> Vec<AddressRange> {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct GroupSection {
     name: String,
-    targets: Vec<HostList>,
+    #[serde(deserialize_with = "host_lists")]
+    targets: Vec<String>,
     targets_files: Vec<PathBuf>,
     file_sd: Vec<PathBuf>,
     http_sd: Vec<HttpSdSection>,
@@ -330,6 +332,14 @@ impl<'de> Deserialize<'de> for RefreshSetting {
     }
 }
 
+/// Deserializes host lists; the error is about all that are invalid.
+fn host_lists<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let lists = Vec::<String>::deserialize(deserializer)?;
+    let invalid = lists.iter().filter_map(|list| check_host_list(list).err());
+    let invalid: Vec<String> = invalid.map(|error| error.to_string()).collect();
+    if invalid.is_empty() { Ok(lists) } else { Err(D::Error::custom(invalid.join("; "))) }
+}
+
 /// Deserializes a text by the type's own parser.
 macro_rules! from_text {
     ($name:ident, $inner:ty, $parse:expr) => {
@@ -350,9 +360,6 @@ from_text!(Network, AddressRange, |text| text
     .parse()
     .map_err(|error: gaunt_scrape::AddressRangeError| error.to_string()));
 from_text!(Url, Endpoint, |text| parse_url(&text).map_err(|error| error.to_string()));
-from_text!(HostList, String, |text| check_host_list(&text)
-    .map(|()| text)
-    .map_err(|error| error.to_string()));
 from_text!(PagePath, String, |text| check_path(&text).map(|()| text));
 
 impl Default for PagePath {
@@ -373,11 +380,13 @@ impl Default for PortSetting {
 
 impl<'de> Deserialize<'de> for PortSetting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let port = u16::deserialize(deserializer)?;
-        if port == 0 {
-            return Err(D::Error::custom("0 is not a port; give a number from 1 to 65535"));
+        let number = i64::deserialize(deserializer)?;
+        match u16::try_from(number) {
+            Ok(port) if port > 0 => Ok(Self(port)),
+            _ => Err(D::Error::custom(format!(
+                "{number} is not a port; give a number from 1 to 65535"
+            ))),
         }
-        Ok(Self(port))
     }
 }
 

@@ -6,7 +6,7 @@ use gaunt_schema::SanitizedText;
 use serde::Deserialize;
 
 use super::access_section::{self, TlsSection};
-use crate::peers::PeerOptions;
+use crate::peers::{self, PeerOptions};
 
 /// Addresses of the peers, TLS and the token.
 #[derive(Debug, Default, Deserialize)]
@@ -21,6 +21,7 @@ impl PeersSection {
     /// Checks across keys.
     pub(super) fn check_section(&self) -> Result<(), String> {
         access_section::check_access("serve.peers", &self.tls, self.bearer_file.as_ref(), None)?;
+        peers::check_peers(&self.urls).map_err(|error| error.to_string())?;
         match self.tls.server_name() {
             None => Ok(()),
             Some(name) => Err(format!(

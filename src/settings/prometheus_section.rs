@@ -64,6 +64,10 @@ impl PrometheusSection {
     pub(super) fn check_section(&self) -> Result<(), String> {
         let (bearer, basic) = (self.bearer_file.as_ref(), self.basic.as_ref());
         access_section::check_access("prometheus", &self.tls, bearer, basic)?;
+        if !self.url.is_empty() {
+            gaunt_series::check_server_url(&self.url)
+                .map_err(|error| format!("prometheus.url: {error}"))?;
+        }
         if let Some(name) = self.tls.server_name() {
             return Err(format!(
                 "prometheus has tls.server_name; write {name:?} in prometheus.url instead"

@@ -232,7 +232,7 @@ impl SettingsFile {
             let left_out: Vec<usize> =
                 faults.iter().map(|fault| section_start(text, fault.span.start)).collect();
             let mut found = Vec::new();
-            file.check_sections(&mut found);
+            file.check_sections(text, &mut found);
             found.retain(|fault| !left_out.contains(&section_start(text, fault.span.start)));
             faults.extend(found);
             file.check_thresholds(text, &mut faults);
@@ -277,9 +277,12 @@ impl SettingsFile {
     }
 
     /// Checks across keys.
-    fn check_sections(&self, faults: &mut Vec<SettingsFault>) {
+    fn check_sections(&self, text: &str, faults: &mut Vec<SettingsFault>) {
         let mut add = |result: Result<(), String>, span: Range<usize>| {
-            faults.extend(result.err().map(|what| SettingsFault { what, span }));
+            faults.extend(result.err().map(|what| {
+                let start = named_key(text, span.start, &what).unwrap_or(span.start);
+                SettingsFault { what, span: start..start.max(span.end) }
+            }));
         };
         let (max_body, period) = (&self.gather.max_body, self.gather.period.to_duration());
         add(check_body_limit(max_body.get_ref().to_bytes() as u64), max_body.span());
@@ -314,6 +317,22 @@ fn check_timeout(timeout: Duration, period: Duration) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Where the line begins of the key that a check names as `SECTION.KEY`, in the section that begins at `start`.
+fn named_key(text: &str, start: usize, what: &str) -> Option<usize> {
+    let section = text.get(start..)?;
+    let end = section.find("\n[").map_or(section.len(), |newline| newline + 1);
+    let lines = section.get(..end)?.split_inclusive('\n').scan(start, |offset, line| {
+        let begin = *offset;
+        *offset += line.len();
+        Some((begin, line.split_once('=').map_or("", |(key, _)| key.trim())))
+    });
+    let lines: Vec<(usize, &str)> = lines.collect();
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || "._".contains(letter);
+    let names = what.split(|letter| !is_name(letter)).filter_map(|word| word.rsplit_once('.'));
+    let found = names.filter_map(|(_, key)| lines.iter().find(|(_, name)| *name == key));
+    found.map(|(offset, _)| *offset).next()
 }
 
 /// Where the section of this offset begins.
@@ -359,6 +378,9 @@ fn explain_error(text: &str, span: &Range<usize>, message: &str) -> String {
     let line = format!("{line}{}", after.lines().next().unwrap_or(""));
     if message.starts_with("unknown key") {
         return format!("{message}; correct the name or remove the line");
+    }
+    if let Some(missing) = message.strip_prefix("missing field ") {
+        return format!("{missing} is missing in this section; add it");
     }
     match line.split_once('=') {
         Some((key, _)) if !key.trim().is_empty() => format!("{}: {message}", key.trim()),

@@ -74,6 +74,10 @@ impl StoreSection {
     pub(super) fn check_section(&self) -> Result<(), String> {
         let (bearer, basic) = (self.bearer_file.as_ref(), self.basic.as_ref());
         access_section::check_access("store", &self.tls, bearer, basic)?;
+        if !self.url.is_empty() {
+            gaunt_store::check_store_url(&self.url)
+                .map_err(|error| format!("store.url: {error}"))?;
+        }
         if let Some(name) = self.tls.server_name() {
             return Err(format!("store has tls.server_name; write {name:?} in store.url instead"));
         }

@@ -215,22 +215,73 @@ fn settings_of_stores_and_peers_that_do_not_fit_are_refused() {
     let table = [
         (
             "[store]\ntenant_header = \"a b\"\n",
-            "gaunt.toml:1: store.tenant_header is \"a b\", which is not the name of a header; use \
+            "gaunt.toml:2: store.tenant_header is \"a b\", which is not the name of a header; use \
              letters, digits and -",
         ),
         (
             "[serve.peers]\nurls = []\ntls = { cert_file = \"a\" }\n",
             "gaunt.toml:1: serve.peers has one of tls.cert_file and tls.key_file; give both",
         ),
-        ("[store]\nevery = \"5m\"\n", "gaunt.toml:1: store.every is 300s; allowed are 1s to 2m"),
+        ("[store]\nevery = \"5m\"\n", "gaunt.toml:2: store.every is 300s; allowed are 1s to 2m"),
         (
             "[store]\nreplica_label = \"__replica__\"\n",
-            "gaunt.toml:1: store.replica_label needs store.replica; set both",
+            "gaunt.toml:2: store.replica_label needs store.replica; set both",
         ),
         (
             "[store]\nreplica_label = \"a-b\"\nreplica = \"a\"\n",
-            "gaunt.toml:1: store.replica_label is \"a-b\", which is not a label name; use letters, \
+            "gaunt.toml:2: store.replica_label is \"a-b\", which is not a label name; use letters, \
              digits and _",
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(settings_error(text), expected);
+    }
+}
+
+#[test]
+fn addresses_with_which_nothing_would_start_are_refused() {
+    let table = [
+        (
+            "[alertmanager]\nleast = \"info\"\nurls = [\"10.0.0.5:9093\"]\n",
+            "gaunt.toml:3: \"10.0.0.5:9093\" is not an Alertmanager address; write \
+             http://HOST:9093 or https://HOST:9093 in alertmanager.urls",
+        ),
+        (
+            "[serve]\n[serve.peers]\nurls = [\"ftp://a\"]\n",
+            "gaunt.toml:3: \"ftp://a\" is not an aggregator; write http://HOST:9771 or \
+             https://HOST in serve.peers.urls",
+        ),
+        ("[store]\nurl = \"a\"\n", "gaunt.toml:2: store.url: \"a\" is not the address of a store"),
+        (
+            "[prometheus]\nevery = \"30s\"\nurl = \"a\"\n[store]\nurl = \"http://a/\"\n",
+            "gaunt.toml:3: prometheus.url: \"a\" is not the address of a Prometheus",
+        ),
+    ];
+    for (text, expected) in table {
+        let error = settings_error(text);
+        assert!(error.starts_with(expected) && error.lines().count() == 1, "{error}");
+    }
+}
+
+#[test]
+fn values_are_refused_with_the_next_step_that_corrects_them() {
+    let table = [
+        (
+            "[gather]\ntargets = [\"a\", \"b[\", \"c:0\"]\n",
+            "gaunt.toml:2: targets: host list \"b[\", character 2: unclosed bracket; add \"]\"; \
+             host list \"c:0\", character 1: \"0\" is not a port; write a number from 1 to 65535",
+        ),
+        (
+            "[gather]\nperiod = \"1s\"\nperiod = \"2s\"\n",
+            "gaunt.toml:3: period: this key is there twice; keep one",
+        ),
+        (
+            "[[serve.tokens]]\nname = \"a\"\nfile = \"a\"\n",
+            "gaunt.toml:1: \"role\" is missing in this section; add it",
+        ),
+        (
+            "[[gather.groups]]\nport = 99999\n",
+            "gaunt.toml:2: port: 99999 is not a port; give a number from 1 to 65535",
         ),
     ];
     for (text, expected) in table {

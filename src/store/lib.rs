@@ -21,7 +21,9 @@ mod window_file;
 mod write_request;
 mod write_request_decoder;
 
-pub use remote_write::{PendingOutcome, StoreClient, WriteOutcome, derive_query_url};
+pub use remote_write::{
+    PendingOutcome, StoreClient, WriteOutcome, check_store_url, derive_query_url,
+};
 pub use store_status::StoreStatus;
 pub use store_step::{StoreStep, StoreStepOutput};
 pub use store_writer::StoreWriter;

@@ -66,6 +66,11 @@ pub(crate) fn tenant_headers(tenant: Option<&(String, String)>) -> Result<Header
     Ok([parts.ok_or_else(invalid)?].into_iter().collect())
 }
 
+/// Checks the address of a store.
+pub fn check_store_url(address: &str) -> Result<(), StoreError> {
+    parse_store_url(address).map(drop)
+}
+
 /// Parses the address of the store.
 pub(crate) fn parse_store_url(address: &str) -> Result<Url, StoreError> {
     let url = Url::parse(address).ok().filter(|url| {

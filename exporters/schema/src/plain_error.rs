@@ -117,6 +117,9 @@ pub fn document(message: &str, format: &str, parses: bool) -> String {
     if parses {
         return field(first);
     }
+    if first.starts_with("duplicate key") {
+        return "this key is there twice; keep one".to_owned();
+    }
     match first.rsplit_once(", expected ") {
         Some((_, expected)) => format!("invalid {format}: expected {expected}"),
         None => format!("invalid {format}"),
