@@ -65,7 +65,7 @@ pub struct NodeLine {
     pub utilization_ratio: Option<f64>,
     /// Total power of its GPUs.
     pub power_watts: Option<f64>,
-    /// Number of active ports, and of all ports.
+    /// Number of active ports, and of all ports whose state is known.
     pub ports: (u32, u32),
     /// The jobs on it.
     pub jobs: Vec<SanitizedText>,

@@ -39,6 +39,7 @@ struct KnownCount {
 }
 
 /// One node with what pages report of it.
+#[derive(Clone, Copy)]
 struct CoveredNode<'a> {
     id: NodeId,
     node: &'a Node,
@@ -112,7 +113,7 @@ impl View<'_> {
             gpu_nodes: count(|it| it.has_gpus) as u32,
             gpus: nodes.iter().map(gpus).sum::<usize>() as u32,
             period_ms: cluster.scrape_period().as_millis() as u64,
-            checks: self.coverage_checks(&nodes),
+            checks: self.coverage_checks(&self.answering_nodes(&nodes)),
             intervals,
             intervals_total,
             inferred_seconds,
@@ -123,6 +124,20 @@ impl View<'_> {
         }
     }
 
+    /// The nodes without those of which no target answers: what they report is unknown, and not missing.
+    fn answering_nodes<'a>(&self, nodes: &[CoveredNode<'a>]) -> Vec<CoveredNode<'a>> {
+        let (mut live, mut named) = (BTreeSet::new(), BTreeSet::new());
+        for target in self.cluster.tracked_targets() {
+            let Some(node) = target.node else { continue };
+            named.insert(node);
+            if self.standing(target) == TargetHealth::Live {
+                live.insert(node);
+            }
+        }
+        let answers = |it: &&CoveredNode<'_>| live.contains(&it.id) || !named.contains(&it.id);
+        nodes.iter().filter(answers).copied().collect()
+    }
+
     fn coverage_checks(&self, nodes: &[CoveredNode<'_>]) -> Vec<CoverageCheck> {
         use CoverageKind as K;
         let cluster = self.cluster;
@@ -130,7 +145,7 @@ impl View<'_> {
         let checks = [
             Some(self.check_targets()),
             count_nodes(with_gpus(), |it| it.has_host).into_check(K::HostMetrics),
-            check_gpu_metrics(nodes).filter(|_| !self.awaits_first_page()),
+            check_gpu_metrics(nodes).filter(|_| self.is_any_read()),
             check_joined_nodes(cluster, nodes).into_check(K::JoinedNodes),
             count_nodes(with_gpus().filter(|it| it.has_host), |it| it.has_pressure(cluster))
                 .into_check(K::PressureMetrics),
@@ -144,11 +159,11 @@ impl View<'_> {
         checks.into_iter().flatten().chain(self.installation_checks(nodes)).collect()
     }
 
-    /// Whether there are targets, and none was tried yet: nothing is known of the fleet.
-    fn awaits_first_page(&self) -> bool {
+    /// Whether a target is read, or there is none: else nothing is known of the fleet.
+    fn is_any_read(&self) -> bool {
         let targets = self.cluster.tracked_targets();
-        let is_pending = |target| self.standing(target) == TargetHealth::Pending;
-        !targets.is_empty() && targets.iter().all(is_pending)
+        let is_live = |target| self.standing(target) == TargetHealth::Live;
+        targets.is_empty() || targets.iter().any(is_live)
     }
 
     /// Targets that are read; without any target there is nothing else to check.

@@ -171,7 +171,8 @@ impl View<'_> {
         jobs.sort_by(|a, b| natural_order(a, b));
         jobs.dedup();
         jobs.truncate(MAX_JOBS);
-        let active = ports.iter().filter(|row| self.is_active(**row) == Some(true));
+        let links = || ports.iter().filter_map(|row| self.is_active(*row));
+        let active = links().filter(|is_active| *is_active).count();
         let finding = blamed.get(&node.name).and_then(|index| self.findings.findings.get(*index));
         NodeLine {
             node: node.name.clone(),
@@ -181,7 +182,7 @@ impl View<'_> {
             lost_gpus: self.lost_gpus(gpus),
             utilization_ratio: (known > 0).then(|| busy / f64::from(known)),
             power_watts: values(gpu::POWER).reduce(|a, b| a + b),
-            ports: (active.count() as u32, ports.len() as u32),
+            ports: (active as u32, links().count() as u32),
             jobs,
             finding: finding.map(|finding| finding.kind).or_else(|| self.loss_finding_of(gpus)),
         }

@@ -96,6 +96,9 @@ fn render_gpu_time(overview: &Overview) -> Vec<String> {
 }
 
 fn render_loss(lost: &LostGpuTime, gpus: u32) -> String {
+    if gpus > 0 && lost.gpus <= 0.0 && lost.unknown_gpus == gpus {
+        return "LOST      unknown".to_owned();
+    }
     let share = if gpus > 0 {
         format!(" of {gpus} ({:.1} %)", 100.0 * lost.gpus / f64::from(gpus))
     } else {
@@ -266,7 +269,7 @@ fn render_worst_nodes(nodes: &[NodeLine], findings: &[Finding]) -> Vec<String> {
             line.lost_gpus,
             optional(line.utilization_ratio.map(|ratio| format_quantity(ratio, Unit::Ratio))),
             optional(line.power_watts.map(|watts| format_quantity(watts, Unit::Watts))),
-            format!("{}/{}", line.ports.0, line.ports.1),
+            optional((line.ports.1 > 0).then(|| format!("{}/{}", line.ports.0, line.ports.1))),
             render_node_finding(line, findings),
             jobs.join(", "),
         ));

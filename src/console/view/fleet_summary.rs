@@ -230,14 +230,14 @@ fn render_lost_gpus(overview: &Overview, total: u32, theme: Theme) -> Line<'stat
 }
 
 /// Renders the causes of the lost GPUs, which add up to their number; nothing if no GPU is lost and all states are
-/// known.
+/// known, or none is.
 fn render_loss_causes(
     overview: &Overview,
     width: usize,
     theme: Theme,
 ) -> Option<Vec<Span<'static>>> {
     let lost = &overview.lost;
-    if lost.gpus <= 0.0 && lost.unknown_gpus == 0 {
+    if lost.gpus <= 0.0 && [0, overview.gpu_count()].contains(&lost.unknown_gpus) {
         return None;
     }
     let mut spans = Vec::new();

@@ -38,6 +38,10 @@ impl<'a> NodeRows<'a> {
     }
 
     /// The GPUs of the node in the cluster's columns.
+    fn port_rows(&self, row: u32) -> &'a [u32] {
+        self.node_at(row).map_or(&[][..], |(_, node)| node.device_rows(DeviceClass::Port))
+    }
+
     fn gpu_rows(&self, row: u32) -> &'a [u32] {
         self.node_at(row).map_or(&[][..], |(_, node)| node.device_rows(DeviceClass::Gpu))
     }
@@ -104,11 +108,13 @@ impl<'a> SubjectRows<'a> for NodeRows<'a> {
                 FieldColumn::made_texts(rows, |row| self.view.power_history(self.gpu_rows(row)))
             }
             NodeField::Ports => {
-                FieldColumn::numbers(rows, |row| Some(f64::from(line(row).ports.1)))
+                FieldColumn::numbers(rows, |row| Some(self.port_rows(row).len() as f64))
             }
-            NodeField::PortsActive => {
-                FieldColumn::numbers(rows, |row| Some(f64::from(line(row).ports.0)))
-            }
+            NodeField::PortsActive => FieldColumn::numbers(rows, |row| {
+                let (active, known) = line(row).ports;
+                let is_known = known > 0 || self.port_rows(row).is_empty();
+                is_known.then(|| f64::from(active))
+            }),
             NodeField::Age => {
                 FieldColumn::numbers(rows, |row| Some(line(row).age_ms? as f64 / 1e3))
             }

@@ -221,3 +221,27 @@ fn targets_that_were_not_tried_are_noted_and_not_missing() {
     assert_eq!(targets.missing_total, 1, "{targets:?}");
     assert!(targets.summary.ends_with("; 2 targets are not tried yet"), "{targets:?}");
 }
+
+#[test]
+fn nodes_that_do_not_answer_lack_their_targets_and_nothing_else() {
+    let mut run = EngineTestRun::new("healthy", 4, 1);
+    let step = |run: &mut EngineTestRun, silent: usize| {
+        run.step_with(|fleet, node| {
+            let (report, rejected) = (fleet.node_report(node), RejectionCounts::default());
+            let page = ScrapedPage { report, dialect: Dialect::Gaunt, bytes: 0, rejected };
+            if node < silent { Err(ScrapeFailure::Status(500)) } else { Ok(page) }
+        });
+    };
+    for (silent, checks) in [(0, 0), (2, 1), (4, 1)] {
+        (0..20).for_each(|_| step(&mut run, silent));
+        let Answer::Coverage(coverage) = run.engine.answer_question(&Question::Coverage) else {
+            panic!("no coverage");
+        };
+        assert_eq!(coverage.missing_checks(), checks, "{silent} are silent: {coverage:#?}");
+        let Answer::Nodes(list) = run.engine.answer_question(&Question::Nodes) else {
+            panic!("no nodes");
+        };
+        let unknown = list.nodes.iter().filter(|line| line.ports == (0, 0)).count();
+        assert_eq!(unknown, silent, "ports of a node that does not answer are not down");
+    }
+}

@@ -150,3 +150,21 @@ fn empty_fleet_shows_no_unknown_number() {
     assert!(page.contains("no GPUs known"), "{page}");
     assert!(!page.contains("NaN") && !page.contains('%'), "{page}");
 }
+
+#[test]
+fn loss_and_ports_of_a_fleet_that_does_not_answer_are_unknown() {
+    let mut snapshot = sample_snapshot();
+    let overview = Arc::make_mut(&mut snapshot.overview);
+    overview.states = vec![StateCount { state: GpuState::Stale, gpus: 8 }];
+    overview.lost = LostGpuTime {
+        unknown_gpus: 8,
+        cost_per_hour: Some(0.0),
+        currency: "USD".into(),
+        ..LostGpuTime::default()
+    };
+    overview.worst[0].ports = (0, 0);
+    overview.worst[0].power_watts = None;
+    let page = render_page(&snapshot);
+    assert!(page.contains("\nLOST      unknown\n          unknown 8 GPUs\n"), "{page}");
+    assert!(page.contains("   97 %         -      -  port_down"), "{page}");
+}
