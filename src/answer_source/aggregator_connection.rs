@@ -48,7 +48,7 @@ pub enum AggregatorError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// No answer in time, or no connection.
-    #[error("aggregator {address} unreachable: {why}; is `gaunt serve` running there?")]
+    #[error("aggregator {address} unreachable: {why}; {}", reaching_step(why))]
     Unreachable {
         /// Address of the aggregator.
         address: Arc<str>,
@@ -82,6 +82,18 @@ pub enum AggregatorError {
 }
 
 /// What to do about an answer with this status.
+/// What to do about an aggregator that cannot be reached for this reason.
+fn reaching_step(why: &str) -> &'static str {
+    const STEPS: [(&str, &str); 4] = [
+        ("signed by an untrusted CA", "name its CA with --ca-file"),
+        ("for another name", "use a name that the certificate has"),
+        ("does not speak TLS", "use http://"),
+        (plain_error::INVALID_HTTP, "if it speaks TLS, use https://"),
+    ];
+    let step = STEPS.iter().find(|(cause, _)| why.contains(cause));
+    step.map_or("is `gaunt serve` running there?", |(_, step)| step)
+}
+
 fn next_step(status: u16) -> &'static str {
     match StatusCode::from_u16(status) {
         Ok(StatusCode::MISDIRECTED_REQUEST) => {

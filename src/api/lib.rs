@@ -295,7 +295,7 @@ pub enum Refusal {
     )]
     NoToken,
     /// The request has a wrong token.
-    #[error("wrong token: not the aggregator's token")]
+    #[error("wrong token: none of the aggregator's; check --token-file or GAUNT_TOKEN")]
     WrongToken,
     /// The client is known, and may not do this.
     #[error(

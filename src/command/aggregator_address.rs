@@ -119,8 +119,8 @@ impl AggregatorAddress {
                 anyhow::anyhow!("{error} (address from console.aggregator in the settings)")
             }
             AggregatorNamedBy::Default => anyhow::anyhow!(
-                "no aggregator given, and none reachable on this host: {error}; set --aggregator \
-                 URL or {AGGREGATOR_VARIABLE}"
+                "no aggregator given, and none reachable on this host; set --aggregator URL or \
+                 {AGGREGATOR_VARIABLE} ({error})"
             ),
         }
     }

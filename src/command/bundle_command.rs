@@ -2,7 +2,7 @@
 
 use std::{
     fs::OpenOptions,
-    io::Write as _,
+    io::{self, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::PathBuf,
     process::ExitCode,
@@ -70,8 +70,12 @@ impl BundleParts {
 pub async fn run(view: ViewSource, options: BundleOptions) -> anyhow::Result<ExitCode> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&options.file);
     let shown = options.file.display();
-    let mut file =
-        file.with_context(|| format!("cannot create {shown}; name a new file with --to"))?;
+    let mut file = file.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            anyhow::anyhow!("{shown} exists and is kept; name another file with --to")
+        }
+        _ => anyhow::anyhow!("cannot create {shown}: {error}; check the path given with --to"),
+    })?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = UnixMs(i64::try_from(now.as_millis()).unwrap_or(i64::MAX));
     let mut parts = BundleParts { archive: TarArchive::new(now), missing: Vec::new() };
