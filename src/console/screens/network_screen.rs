@@ -242,7 +242,7 @@ fn render_below(
         let at = below.len() - 1;
         let left = height.saturating_sub(below.len());
         let left = left.saturating_sub(domains.len()).max(left.min(MIN_CABLES));
-        let cables = cable_rows::render_cables(ports, findings, theme);
+        let cables = cable_rows::render_cables(ports, findings, width, theme);
         below.splice(at..at, cables.into_iter().take(left));
     }
     below.extend(domains);

@@ -11,8 +11,11 @@ use crate::{
 };
 use gaunt_api::{AnswerTable, FabricMatrix, Finding};
 
-/// Most columns of either end of a cable: `gpu003 mlx5_3/1`, `leaf-00-r3 port 17`.
+/// Most columns of either end of a cable where the screen is narrow: `gpu003 mlx5_3/1`, `leaf-00-r3 port 17`.
 const END: usize = 26;
+
+/// Columns of a row beside the two ends of its cable.
+const BESIDE_ENDS: usize = 52;
 
 /// Columns of the name of an NVLink domain.
 const DOMAIN: usize = 28;
@@ -109,6 +112,7 @@ pub(crate) fn render_cell_numbers(
 pub(crate) fn render_cables(
     ports: &AnswerTable,
     findings: &[Finding],
+    width: usize,
     theme: Theme,
 ) -> Vec<Line<'static>> {
     let text = |name: &str, row| ports.find_column(name).and_then(|column| column.text_at(row));
@@ -129,8 +133,9 @@ pub(crate) fn render_cables(
         (near, far)
     };
     let ends: Vec<(String, String)> = rows.map(ends).collect();
+    let most = END.max(width.saturating_sub(BESIDE_ENDS) / 2);
     let columns = |texts: &mut dyn Iterator<Item = &String>| {
-        texts.map(|text| display_text::text_width(text)).max().unwrap_or(0).min(END)
+        texts.map(|text| display_text::text_width(text)).max().unwrap_or(0).min(most)
     };
     let near_width = columns(&mut ends.iter().map(|(near, _)| near));
     let far_width = columns(&mut ends.iter().map(|(_, far)| far));
@@ -220,9 +225,25 @@ mod tests {
             ],
         );
         let theme = Theme::new(ColourDepth::None, GlyphSet::Unicode, |_| None);
-        let line = |findings: &[Finding]| render_cables(&ports, findings, theme)[0].to_string();
+        let line = |findings: &[Finding]| render_cables(&ports, findings, 80, theme)[0].to_string();
         let shown = line(&[finding]);
         assert!(shown.ends_with("load 103 %  ▲ port_down"), "{shown}");
         assert!(line(&[]).ends_with("✖ port_down"), "a finding that is not listed");
+    }
+
+    #[test]
+    fn ends_of_cables_are_whole_where_the_screen_is_wide_enough() {
+        let ports = build_table(
+            Subject::Ports,
+            vec![
+                ("node", text_cells(&["hall-1/gpu003"])),
+                ("leaf", text_cells(&["hall-1/leaf-00-r3"])),
+                ("state", text_cells(&["active"])),
+            ],
+        );
+        let theme = Theme::new(ColourDepth::None, GlyphSet::Unicode, |_| None);
+        let line = |width| render_cables(&ports, &[], width, theme)[0].to_string();
+        assert!(line(120).contains("hall-1/leaf-00-r3 port unknown"), "{}", line(120));
+        assert!(line(80).contains("hall-1/leaf-00-r3 port un…"), "{}", line(80));
     }
 }
