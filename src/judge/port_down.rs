@@ -26,6 +26,13 @@ mod expected_ports;
 
 use expected_ports::{PortSlotCounts, PortSurroundings, SiblingCounts, is_ethernet};
 
+/// The logical states of a port, from 0 on, as InfiniBand names them.
+const LOGICAL_STATES: [&str; 6] = ["", "down", "initialising", "armed", "active", "deferred"];
+
+/// The physical states of a port, from 0 on, as InfiniBand names them.
+const PHYSICAL_STATES: [&str; 8] =
+    ["", "sleep", "polling", "disabled", "training", "link up", "error recovery", "test"];
+
 /// The physical state of a port that was disabled; on Ethernet also that of one without a carrier.
 const DISABLED: f64 = 3.0;
 
@@ -276,10 +283,18 @@ impl DownPort<'_> {
     fn collect_evidence(&self) -> Vec<EvidenceItem> {
         let value = |metric| self.cluster.current_value(metric, self.row);
         let of = |row: EvidenceRow, metric, limit| row.to_evidence(value(metric), limit);
-        let state =
-            of(EvidenceRow::LogicalState, port::STATE, Some(ACTIVE)).with_note("limit: active");
+        let state = of(EvidenceRow::LogicalState, port::STATE, Some(ACTIVE)).with_note(note_state(
+            &LOGICAL_STATES,
+            value(port::STATE),
+            "active",
+        ));
         let physical = of(EvidenceRow::PhysicalState, port::PHYSICAL_STATE, Some(LINK_UP))
-            .with_note("limit: link up");
+            .with_note(match value(port::PHYSICAL_STATE) {
+                Some(DISABLED) if is_ethernet(self.entry) => {
+                    "no carrier; limit: link up".to_owned()
+                }
+                state => note_state(&PHYSICAL_STATES, state, "link up"),
+            });
         // Others show that it should be active only where it never was.
         let of_all = |row: EvidenceRow, (active, all): (usize, usize)| {
             row.to_evidence(Some(active as f64), Some(all as f64))
@@ -321,4 +336,10 @@ pub(super) fn jobs_on_node(cluster: &Cluster, node: &Node) -> Vec<SanitizedText>
 fn count_waiting_gpus(judge: &JudgeState, cluster: &Cluster, job: &SanitizedText) -> usize {
     let gpus = cluster.gpus_by_job().get(job).into_iter().flatten();
     gpus.filter(|gpu| judge.gpu_state(**gpu) == GpuState::Waiting).count()
+}
+
+/// Says in words what the number of a state and its limit mean.
+fn note_state(names: &[&str], state: Option<f64>, limit: &str) -> String {
+    let name = state.and_then(|state| names.get(state as usize)).filter(|name| !name.is_empty());
+    name.map_or_else(|| format!("limit: {limit}"), |name| format!("{name}; limit: {limit}"))
 }

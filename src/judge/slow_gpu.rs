@@ -388,7 +388,9 @@ impl<'a> SlowGpu<'a> {
             self.lingers
                 .map_or(EvidenceRow::LingeringGpu, LingeringGpu::evidence_row)
                 .to_evidence(self.lingers.map(|gpu| gpu.times), None),
-            EvidenceRow::PowerCap.to_evidence(self.reasons.power_cap, None),
+            EvidenceRow::PowerCap
+                .to_evidence(self.reasons.power_cap, None)
+                .with_note(if self.reasons.is_capped() { "active" } else { "not active" }),
             EvidenceRow::PeerActivity.to_evidence(self.awaited, Some(limits.uneven_times)),
         ]
     }

@@ -84,7 +84,7 @@ fn ports_of_a_dead_leaf_are_one_finding_from_the_first_page_on() {
     let victims: Vec<String> = finding.victims.iter().map(ToString::to_string).collect();
     assert!(victims.len() == 5 && victims[0].contains("8812"), "{victims:?}");
     let notes: Vec<&str> = finding.evidence.iter().map(|value| value.note.as_str()).collect();
-    let of_port = |node: usize| format!("gpu00{node} · mlx5_0/1; limit: active");
+    let of_port = |node: usize| format!("gpu00{node} · mlx5_0/1; down; limit: active");
     assert_eq!(notes, [of_port(0), of_port(1), of_port(2), of_port(3)]);
     // Three come back, one after the other; the last one does not, and is told once the switch is not.
     let back = |second: i64, node: usize| -> &[&str] {
@@ -145,7 +145,10 @@ fn ports_of_a_node_none_of_which_is_active_are_one_finding() {
     assert_eq!(finding.severity, Severity::Critical, "its job needs them");
     assert!(finding.summary.starts_with("Both ports of gpu002 are down since "));
     let notes: Vec<&str> = finding.evidence.iter().map(|value| value.note.as_str()).collect();
-    assert_eq!(notes, ["gpu002 · mlx5_0/1; limit: active", "gpu002 · mlx5_1/1; limit: active"]);
+    assert_eq!(
+        notes,
+        ["gpu002 · mlx5_0/1; down; limit: active", "gpu002 · mlx5_1/1; down; limit: active"]
+    );
     // The one that stays down is told once the node is not.
     let mut told = Vec::new();
     for _ in 0..60 {

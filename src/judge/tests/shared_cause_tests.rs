@@ -7,7 +7,7 @@ use gaunt_schema::{
 
 use super::{
     BUSY, JobFixture, WAITING,
-    telemetry_tests::{TargetFixture, node_report, push_reading},
+    telemetry_tests::{TargetFixture, evidence_of, node_report, push_reading},
 };
 
 const GPUS: u32 = 4;
@@ -85,6 +85,8 @@ fn straggler_that_its_power_cap_holds_says_so() {
         let [found] = open[..] else { panic!("{open:?}") };
         assert!(found.summary.contains(reason), "{}", found.summary);
         assert_eq!(found.severity, severity, "its job loses nothing");
+        let shown = evidence_of(found, "SW power cap").unwrap();
+        assert_eq!(shown.note.as_str(), if cap > 0.0 { "active" } else { "not active" });
     }
 }
 
