@@ -81,7 +81,6 @@ pub enum AggregatorError {
     },
 }
 
-/// What to do about an answer with this status.
 /// What to do about an aggregator that cannot be reached for this reason.
 fn reaching_step(why: &str) -> &'static str {
     const STEPS: [(&str, &str); 4] = [
@@ -94,6 +93,7 @@ fn reaching_step(why: &str) -> &'static str {
     step.map_or("is `gaunt serve` running there?", |(_, step)| step)
 }
 
+/// What to do about an answer with this status.
 fn next_step(status: u16) -> &'static str {
     match StatusCode::from_u16(status) {
         Ok(StatusCode::MISDIRECTED_REQUEST) => {

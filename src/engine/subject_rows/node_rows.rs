@@ -37,11 +37,12 @@ impl<'a> NodeRows<'a> {
         ports.iter().filter_map(move |port| of(*port))
     }
 
-    /// The GPUs of the node in the cluster's columns.
+    /// The ports of the node in the cluster's columns.
     fn port_rows(&self, row: u32) -> &'a [u32] {
         self.node_at(row).map_or(&[][..], |(_, node)| node.device_rows(DeviceClass::Port))
     }
 
+    /// The same of its GPUs.
     fn gpu_rows(&self, row: u32) -> &'a [u32] {
         self.node_at(row).map_or(&[][..], |(_, node)| node.device_rows(DeviceClass::Gpu))
     }

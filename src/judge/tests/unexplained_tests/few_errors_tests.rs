@@ -17,11 +17,11 @@ fn told(device: &Device, metric: MetricId, rate: f64) -> Vec<(String, Severity)>
         job.sent += 10e9 * pace;
         let sent = job.sent;
         job.fixture.run(1, |_, index| {
-            let mut page = rank_report(index, at_pace(pace), sent, 0.0);
+            let mut report = rank_report(index, at_pace(pace), sent, 0.0);
             let errors =
                 if index == 1 { (rate * f64::from((second - 120).max(0))).floor() } else { 0.0 };
-            push_reading(&mut page, device.clone(), metric, errors);
-            page
+            push_reading(&mut report, device.clone(), metric, errors);
+            report
         });
     }
     let open = job.fixture.judge.open_findings().into_iter();

@@ -25,10 +25,10 @@ fn told(port_waits: bool) -> Vec<String> {
         job.fixture.run(1, |_, index| {
             let is_one = index == 1;
             let waited = if is_one { waited } else { 0.0 };
-            let mut page = rank_report(index, at_pace(pace), sent, waited);
+            let mut report = rank_report(index, at_pace(pace), sent, waited);
             let ticks = if is_one { ticks } else { 1e5 * f64::from(second) };
-            push_reading(&mut page, Device::new_port("mlx5_0", "1"), port::TRANSMIT_WAIT, ticks);
-            page
+            push_reading(&mut report, Device::new_port("mlx5_0", "1"), port::TRANSMIT_WAIT, ticks);
+            report
         });
     }
     let told = job.fixture.judge.open_findings().into_iter();
@@ -52,10 +52,10 @@ fn slightly_lower_clock_of_a_job_whose_traffic_tells_its_pace_is_no_cap() {
         job.sent += 10e9 * pace;
         let sent = job.sent;
         job.fixture.run(1, |_, index| {
-            let mut page = node_report(["ash", "birch", "cedar", "elm"][index]);
+            let mut report = node_report(["ash", "birch", "cedar", "elm"][index]);
             for number in 0..2 {
-                let row = page.ensure_device(Device::new_gpu(number));
-                page.add_info(row, gpu::JOB_INFO, &[("job", "8812")]);
+                let row = report.ensure_device(Device::new_gpu(number));
+                report.add_info(row, gpu::JOB_INFO, &[("job", "8812")]);
                 // Without profiling counters, and with a power that swings.
                 let swing = 0.1 * (f64::from(second) / 7.0).sin();
                 for (metric, value) in [
@@ -64,11 +64,11 @@ fn slightly_lower_clock_of_a_job_whose_traffic_tells_its_pace_is_no_cap() {
                     (gpu::POWER, 600.0 * pace * (1.0 + swing)),
                     (gpu::PROCESSES, 1.0),
                 ] {
-                    push_reading(&mut page, Device::new_gpu(number), metric, value);
+                    push_reading(&mut report, Device::new_gpu(number), metric, value);
                 }
             }
-            push_active_port(&mut page, sent);
-            page
+            push_active_port(&mut report, sent);
+            report
         });
     }
     assert_eq!(job.open_ids(), [ID]);
