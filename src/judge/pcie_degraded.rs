@@ -51,9 +51,9 @@ fn degraded_link(
     let narrow = width.zip(lanes).is_some_and(|(now, most)| now < most);
     let slow = busy && generation.zip(best).is_some_and(|(now, most)| now < most);
     let replays = cluster.current_rate(health::PCIE_REPLAYS, row);
+    let is_frequent = |rate: &f64| *rate >= limits.errors_per_second;
     let events = tracker.averages.replay_events();
-    let resent =
-        replays.is_some_and(|rate| rate >= limits.errors_per_second) || events.is_unusual(peers);
+    let resent = replays.as_ref().is_some_and(is_frequent) || events.is_unusual(peers);
     if !narrow && !slow && !resent {
         return None;
     }
@@ -102,7 +102,7 @@ fn degraded_link(
             .with_possible_evidence(link_evidence(
                 [width, lanes],
                 ([generation, best], slow),
-                (frequent.or(replays), frequent.is_some()),
+                (replays.filter(is_frequent).or(frequent).or(replays), frequent.is_some()),
                 slowed,
                 limits,
             )),
