@@ -200,28 +200,32 @@ fn shared_queue(
     let risen = |node: &NodeLosses<'_>| {
         let share = current_value(node.tcp.resent.now, cluster)?;
         (share >= LEAST_RESENT.max(node.tcp.resent.usual()? * SHARED_TIMES))
-            .then_some((node.id, (share, node.row)))
+            .then_some((node.id, share))
     };
-    let risen: BTreeMap<NodeId, (f64, u32)> = nodes.iter().filter_map(risen).collect();
-    let least = limits.sharing_members.max(limits.members_bad_ratio * group.nodes.len() as f64);
+    let risen: BTreeMap<NodeId, f64> = nodes.iter().filter_map(risen).collect();
+    let leaf_of = |id: &NodeId| {
+        let known = cluster.topology().node_topology(*id)?.leaf.as_ref();
+        known.map(|fact| &fact.value)
+    };
+    let leaves: BTreeSet<Option<&SanitizedText>> = risen.keys().map(leaf_of).collect();
+    let only = leaves.first().copied().flatten().filter(|_| leaves.len() == 1);
+    // Below one leaf it need not be most nodes of the job.
+    let below = |leaf| nodes.iter().filter(|node| leaf_of(&node.id) == Some(leaf)).count();
+    let of = only.map_or(group.nodes.len(), below);
+    let least = limits.sharing_members.max(limits.members_bad_ratio * of as f64);
     if (risen.len() as f64) < least {
         return None;
     }
-    let leaf_of = |(id, (_, row)): (&NodeId, &(f64, u32))| {
-        cluster.topology().leaf_of_port(*id, *row).map(|fact| &fact.value)
-    };
-    let leaves: BTreeSet<Option<&SanitizedText>> = risen.iter().map(leaf_of).collect();
-    let only = leaves.first().copied().flatten().filter(|_| leaves.len() == 1);
     let unnamed = SanitizedText::new(UNNAMED);
     let leaf = only.unwrap_or(&unnamed);
     let entity = Entity { leaf: Some(leaf.clone()), ..Entity::new(EntityKind::Leaf) };
-    let share = median(risen.values().map(|(share, _)| *share))?;
+    let share = median(risen.values().copied())?;
     let names = format_nodes(cluster, &risen.keys().copied().collect());
     let summary = format!(
-        "{} of {} nodes of {} send {:.2} % of their TCP segments again, far more than before, those of {names}: a queue that they share drops packets.",
+        "{} of {of} nodes of {}{} send {:.2} % of their TCP segments again, far more than before, those of {names}: a queue that they share drops packets.",
         risen.len(),
-        group.nodes.len(),
         group.render_title(),
+        only.map_or_else(String::new, |leaf| format!(" below {leaf}")),
         share * 100.0,
     );
     let next = "Check the queues and drops of the switches of these nodes and of the links above them, and what else is sent through them.";
@@ -234,7 +238,7 @@ fn shared_queue(
             .with_evidence([
                 EvidenceRow::ResendingNodes
                     .to_evidence(Some(risen.len() as f64), Some(least))
-                    .with_note(format!("limit: share of {}", group.nodes.len())),
+                    .with_note(format!("limit: share of {of}")),
                 EvidenceRow::SegmentResends
                     .to_evidence(Some(share), Some(LEAST_RESENT))
                     .with_note("limit: what slows TCP"),

@@ -4,7 +4,7 @@ mod missing_port_tests;
 mod pausing_port_tests;
 
 use gaunt_schema::{
-    Device, Dialect, Report, Severity,
+    Delivery, Device, Dialect, NodeLocation, Report, Severity, SourceTopology, TopologyOrigin,
     catalogue::{gpu, host, port},
 };
 
@@ -74,7 +74,20 @@ fn tcp_page(second: i64, node: usize, pace: f64, lost: Lost) -> Report {
 
 /// What is told after a while, besides a slowdown that nothing explains.
 fn told_without_rdma(pace: f64, lost: [Lost; 4]) -> Vec<(String, Severity)> {
+    told_below(&[], pace, lost)
+}
+
+/// The same where nodes are below these leaves.
+fn told_below(leaves: &[&str], pace: f64, lost: [Lost; 4]) -> Vec<(String, Severity)> {
     let mut fixture = TargetFixture::new(&NODES.map(|name| (name, Dialect::Gaunt)));
+    let mut topology = SourceTopology::new("topology.conf".into(), TopologyOrigin::Scheduler);
+    let location = |(node, leaf): (&str, &&str)| NodeLocation {
+        node: node.into(),
+        leaf: Some((*leaf).into()),
+        ..NodeLocation::default()
+    };
+    topology.nodes = NODES.into_iter().zip(leaves).map(location).collect();
+    fixture.cluster.ingest_delivery(Delivery::Topology(topology));
     fixture.run(ONSET + 150, |second, node| tcp_page(second, node, pace, lost[node]));
     let open = fixture.judge.open_findings().into_iter();
     let told = open.filter(|finding| !finding.id.starts_with("unexplained_slowdown"));
@@ -114,6 +127,17 @@ fn nodes_that_all_send_more_again_share_a_queue() {
     // They always did.
     let usual = Lost { resent: [1e-3, 2e-3], ..FEW };
     assert_eq!(told_without_rdma(0.7, [usual; 4]), []);
+}
+
+#[test]
+fn nodes_below_one_leaf_that_send_more_again_than_those_below_others_share_its_queue() {
+    let risen = Lost { resent: [1e-6, 2e-3], ..FEW };
+    let leaf = ("leaf_congested/tor2".to_owned(), Severity::Warning);
+    let told = |leaves: &[&str], lost| told_below(leaves, 0.7, lost);
+    assert_eq!(told(&["tor1", "tor1", "tor2", "tor2"], [FEW, FEW, risen, risen]), [leaf]);
+    // Below two leaves, or one that is not known, two of four nodes share nothing.
+    assert_eq!(told(&["tor1", "tor2", "tor1", "tor2"], [FEW, FEW, risen, risen]), []);
+    assert_eq!(told(&[], [FEW, FEW, risen, risen]), []);
 }
 
 /// A page of a job whose pace is this share of its usual one since the onset, with a total of packets sent again.
