@@ -12,7 +12,7 @@ use super::{
 const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::DataStarved,
-        "GPUs of a node are active below their baseline while their host shows IO or CPU pressure above its baseline, or while the other GPUs of the job busy-wait for them. Where the kernel reports no PSI, IO pressure is the time for which CPUs idle meanwhile (iowait), if that is far above its baseline. A host that mostly writes is a warning only once a checkpoint would be over. Where most hosts of a job wait for CPUs together, the finding is about the job and never pages: it may load more for each step than before. Where the only node whose GPUs all idle more than before is known by no more, while the rest of a steady, slower job is busy all the time, it is a warning after a minute.",
+        "GPUs of a node are active below their baseline while their host shows IO or CPU pressure above its baseline, or while the other GPUs of the job busy-wait for them. Where the kernel reports no PSI, IO pressure is the time for which CPUs idle meanwhile (iowait), if that is far above its baseline. A host that mostly writes is a warning only once a checkpoint would be over. Where most hosts of a job wait for CPUs together, the finding is about the job, and not about one of them, and never pages: it may load more for each step than before. Where the only node whose GPUs all idle more than before is known by no more, while the rest of a steady, slower job is busy all the time, it is a warning after a minute.",
         &[
             "hungry_ratio",
             "pressure_times",
@@ -25,7 +25,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::StorageSlow,
-        "Most nodes of a slower job wait for IO together, most of them with IO pressure or late answers of their network file systems: the storage that they share is slow. So it is where jobs on one node each begin to wait for IO at about the same time. So are pauses in which they do and that last at least twice as long as the shortest one of their job, or as the longest of late while one lasts: its checkpoints have grown, or one of them does not end. IO pressure below twice its limit never pages.",
+        "Most nodes of a slower job wait for IO together, most of them with IO pressure or late answers of their network file systems: the storage that they share is slow. So it is where jobs on one node each begin to wait for IO at about the same time, or where the network file systems of one such job answer late, and those of no other node as before. So are pauses in which they do and that last at least twice as long as the shortest one of their job, or as the longest of late while one lasts: its checkpoints have grown, or one of them does not end. IO pressure below twice its limit never pages.",
         &[
             "shared_storage_seconds",
             "unexplained_ratio",
@@ -65,12 +65,12 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::PcieDegraded,
-        "The PCIe link of a GPU has a reduced width, a reduced generation under load, or counts replays.",
+        "The PCIe link of a GPU has a reduced width, a reduced generation under load, or counts replays: fewer than the limit, over the last minutes, are a warning and explain no slower job.",
         &["pcie_seconds", "pcie_replay_seconds", "errors_per_second"],
     ),
     (
         FindingKind::NvlinkDegraded,
-        "A GPU has fewer active NVLinks than the other GPUs of its node, or its NVLinks count errors.",
+        "A GPU has fewer active NVLinks than the other GPUs of its node, or its NVLinks count errors: fewer than the limit, over the last minutes, are a warning and explain no slower job.",
         &["errors_per_second", "nvlink_seconds"],
     ),
     (
@@ -80,7 +80,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::PortDown,
-        "A port that was active is down: its link-down counter rose, or two samples show it. A port that was down before the first sample should be active if its sibling ports are, or the same port of most other nodes is; one whose link is up and that waits for the subnet manager should be, whatever its siblings do. A port that is active at every sample flaps if that counter, the one of link error recoveries or its network device's carrier changes rise twice in a while. A network device that belongs to no RDMA port and carried traffic is judged by its carrier alone. A port is missing if its node no longer lists it and lists at least as many others: a warning, and critical while a job there is slower. Where no port of a node is active, the node is blamed, until half of them are. Where no port of a rail below a leaf is active, the leaf is blamed, until half of them are; where no source names the leaf, that of at least three nodes whose ports of one rail went down within a minute.",
+        "A port that was active is down: its link-down counter rose, or two samples show it. One that carried next to nothing while it was active is a warning, and costs no job anything. A port that was down before the first sample should be active if its sibling ports are, or the same port of most other nodes is; one whose link is up and that waits for the subnet manager should be, whatever its siblings do. A port that is active at every sample flaps if that counter, the one of link error recoveries or its network device's carrier changes rise twice in a while. A network device that belongs to no RDMA port and carried traffic is judged by its carrier alone. A port is missing if its node no longer lists it and lists at least as many others: a warning, and critical while a job there is slower. Where no port of a node is active, the node is blamed, until half of them are. Where no port of a rail below a leaf is active, the leaf is blamed, until half of them are; where no source names the leaf, that of at least three nodes whose ports of one rail went down within a minute.",
         &["port_samples", "port_never_active_seconds", "sharing_members", "flap_window_seconds"],
     ),
     (
@@ -90,7 +90,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::LinkErrors,
-        "A port keeps counting symbol errors or receive errors, or its network device does; or one that belongs to no RDMA port and carries traffic. If most of the ports below a leaf do, three at least and of two nodes, it is one finding about the leaf.",
+        "A port keeps counting symbol errors or receive errors, or its network device does; or one that belongs to no RDMA port and carries traffic. Fewer errors than the limit, over the last minutes, are a warning and explain no slower job. If most of the ports below a leaf do, three at least and of two nodes, it is one finding about the leaf.",
         &["errors_per_second", "link_errors_seconds"],
     ),
     (
