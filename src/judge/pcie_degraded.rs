@@ -53,11 +53,11 @@ fn degraded_link(
     let replays = cluster.current_rate(health::PCIE_REPLAYS, row);
     let is_frequent = |rate: &f64| *rate >= limits.errors_per_second;
     let events = tracker.averages.replay_events();
-    let resent = replays.as_ref().is_some_and(is_frequent) || events.is_unusual(peers);
+    let frequent = events.costly_rate(limits);
+    let resent = frequent.is_some() || events.is_unusual(peers);
     if !narrow && !slow && !resent {
         return None;
     }
-    let frequent = events.costly_rate(limits);
     let costs = narrow || slow || frequent.is_some();
     let entry = cluster.device_at(DeviceClass::Gpu, row)?;
     let entity =
