@@ -9,7 +9,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
     pending_finding::PendingFinding,
-    rare_events::{LIMIT_NOTE, PeerEvents},
+    rare_events::{LIMIT_NOTE, PeerEvents, costly_rate},
     sample_interval::SampleInterval,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
@@ -53,7 +53,10 @@ fn degraded_link(
     let replays = cluster.current_rate(health::PCIE_REPLAYS, row);
     let is_frequent = |rate: &f64| *rate >= limits.errors_per_second;
     let events = tracker.averages.replay_events();
-    let frequent = events.costly_rate(limits);
+    let interval = SampleInterval::of_gpus(cluster, node);
+    // Where samples are rare, one interval alone may show as many.
+    let are_many = |rate: &f64| costly_rate(rate * interval.seconds(), limits).is_some();
+    let frequent = events.costly_rate(limits).or(replays.filter(are_many));
     let resent = frequent.is_some() || events.is_unusual(peers);
     if !narrow && !slow && !resent {
         return None;
@@ -77,7 +80,6 @@ fn degraded_link(
     };
     // Values that are reported now and then may be of two instants: only the link width is constant, and replays are
     // counted.
-    let interval = SampleInterval::of_gpus(cluster, node);
     let hold = match (narrow, resent) {
         (true, _) => limits.pcie_seconds,
         (_, true) => limits.pcie_replay_seconds.max(interval.two_sample_seconds(limits)),
