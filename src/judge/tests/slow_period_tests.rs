@@ -5,7 +5,7 @@ use std::time::Duration;
 use gaunt_schema::{
     Batch, Delivery, Device, Dialect, RejectionCounts, Report, ScrapeTarget, ScrapedPage, TargetId,
     UnixMs,
-    catalogue::{gpu, host},
+    catalogue::{gpu, gpu_health, host},
 };
 
 use super::telemetry_tests::{node_report, push_reading};
@@ -29,6 +29,8 @@ struct StarvationCase {
     io: f64,
     /// CPU pressure: share of the time in which its tasks wait for CPUs.
     cpu: f64,
+    /// Replays per second of the PCIe link of one of its GPUs.
+    replays: f64,
     /// The pace of the job.
     pace: f64,
 }
@@ -46,6 +48,8 @@ fn starvation_report(node: &str, second: i64, trouble: StarvationCase) -> Report
         push_reading(&mut page, Device::new_gpu(index), gpu::UTILIZATION, utilization);
         push_reading(&mut page, Device::new_gpu(index), gpu::TENSOR_ACTIVE, 0.4 * speed);
     }
+    let replays = if node == "birch" { (trouble.replays * since as f64).floor() } else { 0.0 };
+    push_reading(&mut page, Device::new_gpu(0), gpu_health::PCIE_REPLAYS, replays);
     let more = if node == "birch" { trouble.io * since as f64 } else { 0.0 };
     push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, 0.01 * second as f64 + more);
     let more = if node == "birch" { trouble.cpu * since as f64 } else { 0.0 };
@@ -96,9 +100,11 @@ fn low_every_fourth(sample: i64) -> Option<f64> {
 
 #[test]
 fn starving_host_stays_open_between_samples() {
-    let (after, id) =
-        first_finding(600, StarvationCase { busy: low_every_fourth, io: 0.3, cpu: 0.0, pace: 0.6 })
-            .unwrap();
+    let (after, id) = first_finding(
+        600,
+        StarvationCase { busy: low_every_fourth, io: 0.3, cpu: 0.0, replays: 0.0, pace: 0.6 },
+    )
+    .unwrap();
     assert_eq!(id, "data_starved/birch");
     assert!(after <= 135, "after {after} s");
 }
@@ -110,7 +116,10 @@ fn only_host_that_waits_is_blamed_though_no_sample_is_low_and_no_host_if_none_wa
         (0.2, "unexplained_slowdown/8812"),
         (0.0, "unexplained_slowdown/8812"),
     ] {
-        let found = first_finding(600, StarvationCase { busy: |_| None, io, cpu: 0.0, pace: 0.6 });
+        let found = first_finding(
+            600,
+            StarvationCase { busy: |_| None, io, cpu: 0.0, replays: 0.0, pace: 0.6 },
+        );
         assert_eq!(found.map(|(_, id)| id).as_deref(), Some(wanted), "IO pressure {io}");
     }
 }
@@ -118,15 +127,31 @@ fn only_host_that_waits_is_blamed_though_no_sample_is_low_and_no_host_if_none_wa
 #[test]
 fn host_of_a_job_at_baseline_speed_has_no_finding() {
     assert_eq!(
-        first_finding(600, StarvationCase { busy: low_every_fourth, io: 0.3, cpu: 0.0, pace: 1.0 }),
+        first_finding(
+            600,
+            StarvationCase { busy: low_every_fourth, io: 0.3, cpu: 0.0, replays: 0.0, pace: 1.0 }
+        ),
         None
     );
 }
 
 #[test]
 fn host_that_waits_for_cpus_is_blamed_though_the_rest_of_the_job_goes_on() {
-    let held_up = StarvationCase { busy: |_| Some(0.07), io: 0.0, cpu: 0.9, pace: 1.0 };
+    let held_up =
+        StarvationCase { busy: |_| Some(0.07), io: 0.0, cpu: 0.9, replays: 0.0, pace: 1.0 };
     let (after, id) = first_finding(300, held_up).unwrap();
     assert_eq!(id, "data_starved/birch");
     assert!(after <= 150, "after {after} s");
+}
+
+#[test]
+fn link_that_replays_often_is_told_by_one_interval_and_one_with_a_few_replays_by_several() {
+    let found = |replays: f64| {
+        let trouble = StarvationCase { busy: |_| None, io: 0.0, cpu: 0.0, replays, pace: 1.0 };
+        let (after, id) = first_finding(300, trouble).unwrap();
+        assert_eq!(id, "pcie_degraded/birch/0");
+        after
+    };
+    let (many, few) = (found(12.0), found(0.3));
+    assert!(many < few && many <= 45, "after {many} and {few} s");
 }
