@@ -251,16 +251,15 @@ impl ActivePort<'_> {
     fn detect_link_errors(&self, resends: &mut HashMap<String, bool>) -> Option<PendingFinding> {
         let limits = &self.judge.limits;
         let near = current_value(self.link.errors, self.cluster);
-        let is_frequent = |rate: &f64| *rate >= limits.errors_per_second;
         let events = self.link.error_events;
-        let near = near.filter(is_frequent).or(events.costly_rate(limits)).or(near);
+        let near = events.telling_rate(near, limits);
         // Packets from the node arrive at the switch with errors: the same cable, the other direction.
         let far = self.judge.switches.of(self.row);
         let far = far.and_then(|far| current_value(far.errors, self.cluster));
         let errors = near.into_iter().chain(far).reduce(f64::max);
         let retransmitted = current_value(self.link.retransmitted, self.cluster);
         let corrected = self.link.corrected_times(self.cluster, limits);
-        let errs = errors.as_ref().is_some_and(is_frequent);
+        let errs = errors.is_some_and(|rate| rate >= limits.errors_per_second);
         let repairs = corrected.is_some_and(|times| times >= limits.counter_times);
         let recur = events.is_unusual(self.peers);
         if !errs && !recur {

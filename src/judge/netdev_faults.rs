@@ -132,12 +132,10 @@ impl FaultyNetdev<'_> {
 
     fn detect_errors(&self, peers: PeerEvents) -> Option<PendingFinding> {
         let limits = &self.judge.limits;
-        let rate = current_value(self.link.errors, self.cluster)?;
         let events = self.link.error_events;
-        let is_frequent = |rate: f64| rate >= limits.errors_per_second;
-        let rate =
-            if is_frequent(rate) { rate } else { events.costly_rate(limits).unwrap_or(rate) };
-        let keeps_counting = is_frequent(rate);
+        let rate = current_value(self.link.errors, self.cluster)?;
+        let rate = events.telling_rate(Some(rate), limits)?;
+        let keeps_counting = rate >= limits.errors_per_second;
         if !keeps_counting && !events.is_unusual(peers) {
             return None;
         }

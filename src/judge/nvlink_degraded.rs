@@ -81,10 +81,8 @@ impl DegradedLinks {
     ) -> Option<Self> {
         let links = judge.nvlinks.of(row)?;
         let errors = links.errors.value_at(cluster.now(), cluster.freshness_window());
-        let is_frequent = |rate: &f64| *rate >= judge.limits.errors_per_second;
-        let of_late = links.error_events.costly_rate(&judge.limits);
-        let errors = errors.filter(is_frequent).or(of_late).or(errors);
-        let are_frequent = errors.as_ref().is_some_and(is_frequent);
+        let errors = links.error_events.telling_rate(errors, &judge.limits);
+        let are_frequent = errors.is_some_and(|rate| rate >= judge.limits.errors_per_second);
         let has_errors = links.error_events.is_unusual(peers) || are_frequent;
         // GPUs of one machine have equally many; one that never had them all lacks some as well.
         let others =

@@ -87,6 +87,12 @@ impl RareEvents {
         costly_rate(self.recent(), limits).filter(|_| !self.has_stopped())
     }
 
+    /// Returns this present rate if it costs something, else that of the last minutes if that does, else the present one.
+    pub(super) fn telling_rate(self, now: Option<f64>, limits: &Thresholds) -> Option<f64> {
+        let costly_now = now.filter(|rate| *rate >= limits.errors_per_second);
+        costly_now.or(self.costly_rate(limits)).or(now)
+    }
+
     /// Returns how many recent events are unusual beside those of its peers, and beside its own past once that is known.
     pub(super) fn unusual_from(self, peers: PeerEvents) -> Option<f64> {
         let others = peers.devices.checked_sub(1).filter(|others| *others > 0)? as f64;
