@@ -130,7 +130,7 @@ impl PortTracker {
         // A clock that was set back must not leave the start in the future.
         let since = last.down_since.unwrap_or(now).min(now);
         Self {
-            past: if last.idle { PortUse::Idle } else { PortUse::Unknown },
+            past: if last.idle { PortUse::Idle } else { PortUse::Carries },
             downed_before: last.downed.into(),
             rate_before: last.rate.into(),
             // It was down then; one sample now confirms that it still is.
@@ -335,6 +335,27 @@ mod tests {
         let port = PortTracker::new(NodeTag::of(&SanitizedText::new("gpu001")), at(7_000));
         assert_eq!(port.down_since(at(7_000)), at(7_000));
         assert_eq!(port.down_since(at(95_030)), at(7_000));
+    }
+
+    #[test]
+    fn port_that_was_used_before_a_restart_is_used_while_its_job_pauses() {
+        let (node, at) = (NodeTag::of(&SanitizedText::new("gpu001")), UnixMs(1_800_000_000_000));
+        let used_after = |idle: bool| {
+            let saved = LastActive { idle, ..LastActive::default() };
+            let mut port = PortTracker::restored(node, saved, at);
+            let sample = PortSample {
+                at: UnixMs(at.0 + 10_000),
+                is_active: true,
+                downed: None,
+                recovered: None,
+                has_carrier_changed: false,
+                rate: None,
+                load: Some(0.0),
+            };
+            port.add_sample(sample, &Thresholds::default());
+            port.was_used()
+        };
+        assert_eq!([used_after(false), used_after(true)], [true, false]);
     }
 
     #[test]
