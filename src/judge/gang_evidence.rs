@@ -25,6 +25,7 @@ use super::{
     relative_shifts::relative_shifts,
     residual_histogram::ResidualHistogram,
     robust_stats::median,
+    round_shifts::{LongShift, MedianShift},
     sample_interval::NEARLY_ALL,
     shift_detector::ShiftDetector,
 };
@@ -60,6 +61,9 @@ pub(super) struct JobEvidence {
     slower: ShiftDetector,
     /// The same by the traffic of its nodes, which is counted, while activity may be known from instants only.
     less_traffic: ShiftDetector,
+    /// The same by the median of the last rounds, where evaluations or checkpoints come between.
+    #[serde(default)]
+    median_traffic: MedianShift,
     /// The same over several rounds at once, which contain steps that are longer than one.
     #[serde(default)]
     long_slower: LongShift,
@@ -77,39 +81,6 @@ pub(super) struct JobEvidence {
     /// How many pauses have begun.
     #[serde(default)]
     pauses: u16,
-}
-
-/// A shift of the mean of several rounds: of a job whose pace swings from one to the next.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct LongShift {
-    means: ShiftDetector,
-    /// The last mean.
-    last: f32,
-    /// The rounds since then, and their sum.
-    rounds: u8,
-    sum: f32,
-}
-
-impl LongShift {
-    fn add_value(&mut self, value: f64, floor: f64) {
-        self.sum += value as f32;
-        self.rounds = self.rounds.saturating_add(1);
-        if self.rounds >= LONG_ROUNDS {
-            self.last = self.sum / f32::from(self.rounds);
-            self.means.add_value(f64::from(self.last), floor, true);
-            (self.rounds, self.sum) = (0, 0.0);
-        }
-    }
-
-    /// Forgets the rounds before a pause, which began in the last of them.
-    fn begin_pause(&mut self) {
-        (self.rounds, self.sum) = (0, 0.0);
-    }
-
-    /// Whether a shift is likely that is at least so large.
-    fn is_likely(&self, least: f64) -> bool {
-        self.means.is_likely() && self.means.rise_of(self.last.into()) >= least
-    }
 }
 
 impl GangEvidence {
@@ -261,15 +232,21 @@ impl JobEvidence {
 
     /// Whether the traffic of a job tells its pace better than the activity of its GPUs: it varies less.
     pub(super) fn is_paced_by_traffic(&self, group: &JobGroup) -> bool {
-        self.is_learned()
-            && group.traffic.is_some()
-            && self.less_traffic.is_learned(self.is_rare)
-            && self.less_traffic.usual_spread() < self.slower.usual_spread()
+        self.paced_traffic(group).is_some()
+    }
+
+    /// Returns the evidence of its traffic, or that of the median of it, if that varies less than the activity of its GPUs.
+    fn paced_traffic(&self, group: &JobGroup) -> Option<ShiftDetector> {
+        let is_known = self.is_learned() && group.traffic.is_some();
+        let rounds = self.less_traffic;
+        let traffic = self.median_traffic.likely_shift(rounds).unwrap_or(rounds);
+        let varies_less = traffic.usual_spread() < self.slower.usual_spread();
+        (is_known && traffic.is_learned(self.is_rare) && varies_less).then_some(traffic)
     }
 
     /// Returns the better known evidence for a slowdown.
     pub(super) fn slowdown(&self, group: &JobGroup) -> ShiftDetector {
-        if self.is_paced_by_traffic(group) { self.less_traffic } else { self.slower }
+        self.paced_traffic(group).unwrap_or(self.slower)
     }
 
     /// Whether the job is likely slower than its baseline, by enough to matter.
@@ -282,7 +259,7 @@ impl JobEvidence {
     /// Returns the share of its baseline speed that it has lost lately: of a job whose pace swings over several rounds.
     pub(super) fn present_slowdown(&self, group: &JobGroup, limits: &Thresholds) -> Option<f64> {
         if self.is_slower_for_long(group, limits) {
-            return Some(self.long_slower.last.into());
+            return Some(self.long_slower.last_mean());
         }
         group.slowdown_ratio()
     }
@@ -372,6 +349,7 @@ impl JobEvidence {
         }
         if let Some(traffic) = group.traffic.filter(|_| works) {
             self.less_traffic.add_value(1.0 - traffic, limits.shift_floor_ratio, self.is_rare);
+            self.median_traffic.add_value(1.0 - traffic, limits.shift_floor_ratio, self.is_rare);
         }
         // What is usual is learned while the job runs at its usual speed.
         let learns = samples > 1
@@ -424,9 +402,6 @@ const KEPT: Duration = Duration::from_hours(24);
 
 /// Traffic denies a slowdown that is larger than its own by so many of its usual spreads.
 const DENIED_SPREADS: f64 = 3.0;
-
-/// Rounds of which one mean is made: two minutes where samples are not rare.
-const LONG_ROUNDS: u8 = 4;
 
 /// The usual spread up to which the pace of a job is steady.
 const STEADY_SPREAD: f32 = 0.05;

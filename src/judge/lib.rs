@@ -116,6 +116,7 @@ mod relative_shifts;
 mod reporting_delay;
 mod residual_histogram;
 mod robust_stats;
+mod round_shifts;
 mod row_remaps;
 mod sample_interval;
 mod serving_queue;
