@@ -1,5 +1,7 @@
 //! The observation step: ingests the newest samples of the cluster into averages, baselines, states and job groups.
 
+use std::collections::HashSet;
+
 use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{
     AbsenceReason, DeviceClass, Entity, Finding, FindingKind, GpuState, Severity, UnixMs,
@@ -48,8 +50,9 @@ impl JudgeState {
             &self.job_groups,
             |finding| harm_of(self, cluster, finding),
         );
+        let paused = self.nodes_in_pauses(cluster.now());
         for (id, node) in cluster.sorted_nodes() {
-            let use_of_node = self.use_of_node(id, node);
+            let use_of_node = self.use_of_node(&paused, id, node);
             let host = self.hosts.get_or_default(id);
             host.observe_node(cluster, node, use_of_node, &self.limits);
             self.observe_health(cluster, id, node);
@@ -124,12 +127,29 @@ impl JudgeState {
         });
     }
 
-    fn use_of_node(&self, id: NodeId, node: &Node) -> NodeUse {
+    /// Returns the nodes of jobs that pause, or did so a moment ago.
+    fn nodes_in_pauses(&self, now: UnixMs) -> HashSet<NodeId> {
+        let pauses = |group: &&JobGroup| {
+            !group.is_progressing() || self.pauses.distort_averages(group, now, &self.limits)
+        };
+        let groups = self.job_groups.all_groups().iter().filter(pauses);
+        groups.flat_map(|group| group.nodes.iter().copied()).collect()
+    }
+
+    fn use_of_node(&self, paused: &HashSet<NodeId>, id: NodeId, node: &Node) -> NodeUse {
         let rows = node.device_rows(DeviceClass::Gpu);
-        let is_empty =
-            |row: &u32| self.gpus.get(*row as usize).is_some_and(|gpu| gpu.start.is_empty());
-        let is_free = !rows.is_empty() && rows.iter().all(is_empty);
-        NodeUse { frozen: self.frozen.has_node(id), is_free }
+        let of = |row: &u32| self.gpus.get(*row as usize);
+        let is_free = !rows.is_empty()
+            && rows.iter().all(|row| of(row).is_some_and(|gpu| gpu.start.is_empty()));
+        let is_busy = |row: &&u32| {
+            let usual = of(row).and_then(|gpu| gpu.averages.usual_utilization());
+            usual.is_some_and(|usual| usual >= self.limits.utilization_busy_ratio)
+        };
+        NodeUse {
+            frozen: self.frozen.has_node(id),
+            is_idle: is_free || paused.contains(&id),
+            is_busy: rows.iter().filter(is_busy).count() * 2 > rows.len(),
+        }
     }
 
     fn observe_health(&mut self, cluster: &Cluster, id: NodeId, node: &Node) {

@@ -232,21 +232,29 @@ impl JobEvidence {
 
     /// Whether the traffic of a job tells its pace better than the activity of its GPUs: it varies less.
     pub(super) fn is_paced_by_traffic(&self, group: &JobGroup) -> bool {
-        self.paced_traffic(group).is_some()
+        self.calmer_traffic(group, self.traffic_shift()).is_some()
     }
 
-    /// Returns the evidence of its traffic, or that of the median of it, if that varies less than the activity of its GPUs.
-    fn paced_traffic(&self, group: &JobGroup) -> Option<ShiftDetector> {
-        let is_known = self.is_learned() && group.traffic.is_some();
-        let rounds = self.less_traffic;
-        let traffic = self.median_traffic.likely_shift(rounds).unwrap_or(rounds);
-        let varies_less = traffic.usual_spread() < self.slower.usual_spread();
-        (is_known && traffic.is_learned(self.is_rare) && varies_less).then_some(traffic)
+    /// Returns the evidence of its traffic: that of the median, where only pauses hide its shift.
+    fn traffic_shift(&self) -> ShiftDetector {
+        self.median_traffic.likely_shift(self.less_traffic).unwrap_or(self.less_traffic)
+    }
+
+    /// Returns evidence of its traffic, if that varies less than the activity of its GPUs.
+    fn calmer_traffic(&self, group: &JobGroup, traffic: ShiftDetector) -> Option<ShiftDetector> {
+        let is_known =
+            self.is_learned() && group.traffic.is_some() && traffic.is_learned(self.is_rare);
+        (is_known && traffic.usual_spread() < self.slower.usual_spread()).then_some(traffic)
     }
 
     /// Returns the better known evidence for a slowdown.
     pub(super) fn slowdown(&self, group: &JobGroup) -> ShiftDetector {
-        self.paced_traffic(group).unwrap_or(self.slower)
+        self.calmer_traffic(group, self.traffic_shift()).unwrap_or(self.slower)
+    }
+
+    /// Returns how much its pace usually varies from one round to the next.
+    fn usual_spread(&self, group: &JobGroup) -> f32 {
+        self.calmer_traffic(group, self.less_traffic).unwrap_or(self.slower).usual_spread()
     }
 
     /// Whether the job is likely slower than its baseline, by enough to matter.
@@ -283,13 +291,13 @@ impl JobEvidence {
 
     /// Whether its pace is steady. That of a job which waits for requests follows their number.
     pub(super) fn is_steady(&self, group: &JobGroup) -> bool {
-        self.slowdown(group).usual_spread() <= STEADY_SPREAD
+        self.usual_spread(group) <= STEADY_SPREAD
     }
 
     /// Whether its pace hardly varies, or very much less than it is slowed down by now: nothing that comes from outside
     /// decides it.
     pub(super) fn hardly_varies(&self, group: &JobGroup, slowed: f64) -> bool {
-        let spread = self.slowdown(group).usual_spread();
+        let spread = self.usual_spread(group);
         spread <= STEADIEST_SPREAD || f64::from(spread) * CERTAIN_SPREADS <= slowed
     }
 

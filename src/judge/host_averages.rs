@@ -28,6 +28,8 @@ pub(super) struct HostAverages {
     busier_network: MovingAverage,
     /// Whether its kernel reports no PSI, so that IO pressure follows from the time for which CPUs idle meanwhile.
     knows_only_iowait: bool,
+    /// Whether most of its GPUs are usually busy.
+    is_busy: bool,
     /// Bytes per second that it reads from disks and network file systems, and writes to them.
     read: MovingAverage,
     written: MovingAverage,
@@ -71,6 +73,8 @@ pub(super) struct BaselineComparison {
     pub(super) baseline: Option<f64>,
     /// A user accepted this baseline.
     pub(super) accepted: bool,
+    /// The GPUs of the host are busy with it: it keeps none of them waiting.
+    pub(super) harmless: bool,
 }
 
 /// What a node is used for.
@@ -78,8 +82,10 @@ pub(super) struct BaselineComparison {
 pub(super) struct NodeUse {
     /// An open finding names it.
     pub(super) frozen: bool,
-    /// No process uses any of its GPUs: its pressure says nothing about that of a job.
-    pub(super) is_free: bool,
+    /// No process uses any of its GPUs, or its job pauses: its pressure says nothing about that of a job at work.
+    pub(super) is_idle: bool,
+    /// Most of its GPUs are usually busy.
+    pub(super) is_busy: bool,
 }
 
 impl HostAverages {
@@ -88,7 +94,7 @@ impl HostAverages {
         &mut self,
         cluster: &Cluster,
         node: &Node,
-        NodeUse { frozen, is_free }: NodeUse,
+        NodeUse { frozen, is_idle, is_busy }: NodeUse,
         limits: &Thresholds,
     ) {
         let is_new = |at: &UnixMs| CompactTimestamp::of(*at).is_after(self.last_sampled);
@@ -96,6 +102,7 @@ impl HostAverages {
         let sampled = CompactTimestamp::of(at);
         let since = sampled.seconds_after(std::mem::replace(&mut self.last_sampled, sampled));
         self.queue = serving_queue::sum_queues(cluster, node);
+        self.is_busy = is_busy;
         let gap = cluster.freshness_window();
         let tick = &mut SampleTiming::new(at, limits.average_seconds, gap);
         let moment = SampleMoment { since, gap, frozen };
@@ -128,7 +135,7 @@ impl HostAverages {
             (&mut self.usual_cpu, &self.cpu_pressure),
             (&mut self.usual_busiest, &self.busiest_cpu),
         ] {
-            if is_free {
+            if is_idle {
                 continue;
             }
             baseline.learn_value(
@@ -196,13 +203,25 @@ impl HostAverages {
 
     /// Returns IO pressure: the share of the time in which a task waits for IO.
     pub(super) fn compare_io_pressure(&self, cluster: &Cluster) -> Option<BaselineComparison> {
-        let compared = compare_average(self.io_pressure, &self.usual_io, cluster)?;
+        let compared = self.compare_pressure(self.io_pressure, &self.usual_io, cluster)?;
         if !self.knows_only_iowait {
             return Some(compared);
         }
         // What CPUs idle for is known roughly: only what is far above the baseline counts.
         Some(BaselineComparison { accepted: true, ..compared })
             .filter(|compared| compared.baseline.is_some())
+    }
+
+    /// Returns the pressure with its baseline, which is harmless where GPUs are usually busy with it.
+    fn compare_pressure(
+        &self,
+        average: MovingAverage,
+        baseline: &Baseline,
+        cluster: &Cluster,
+    ) -> Option<BaselineComparison> {
+        let compared = compare_average(average, baseline, cluster)?;
+        let harmless = self.is_busy && compared.baseline.is_some();
+        Some(BaselineComparison { harmless, ..compared })
     }
 
     /// Whether its IO pressure follows from idle CPUs.
@@ -259,7 +278,7 @@ impl HostAverages {
 
     /// Returns CPU pressure: the share of the time in which a task waits for a CPU (PSI "some").
     pub(super) fn compare_cpu_pressure(&self, cluster: &Cluster) -> Option<BaselineComparison> {
-        compare_average(self.cpu_pressure, &self.usual_cpu, cluster)
+        self.compare_pressure(self.cpu_pressure, &self.usual_cpu, cluster)
     }
 
     /// Returns the largest share of the time for which tasks wait, for CPUs, IO or the busiest CPU, beyond the baseline.
@@ -335,7 +354,8 @@ impl HostAverages {
 
 impl BaselineComparison {
     /// Whether the value is at least `limit`, and exceeds its baseline by the required factor, if that is known. Far
-    /// above the limit it counts in any case: pressure that exists since the first sample would become the baseline.
+    /// above the limit it counts in any case, unless GPUs were busy with it: pressure that exists since the first sample
+    /// would become the baseline.
     pub(super) fn exceeds_limit(&self, limit: f64, limits: &Thresholds) -> bool {
         self.now >= self.limit_beside_baseline(limit, limits)
     }
@@ -344,7 +364,10 @@ impl BaselineComparison {
     pub(super) fn limit_beside_baseline(&self, limit: f64, limits: &Thresholds) -> f64 {
         let more = |baseline: f64| limit.max(baseline * limits.pressure_times);
         let beside = self.baseline.map_or(limit, more);
-        if self.accepted { beside } else { beside.min(limit * limits.pressure_far_times.max(1.0)) }
+        if self.accepted || self.harmless {
+            return beside;
+        }
+        beside.min(limit * limits.pressure_far_times.max(1.0))
     }
 }
 
@@ -376,5 +399,6 @@ fn compare_value(now: Option<f64>, baseline: &Baseline) -> Option<BaselineCompar
         now: now?,
         baseline: baseline.usual_value(),
         accepted: baseline.is_accepted(),
+        harmless: false,
     })
 }

@@ -11,6 +11,7 @@ mod episode_tests;
 mod few_errors_tests;
 mod network_tests;
 mod real_gpu_tests;
+mod standing_io_tests;
 
 const ID: &str = "unexplained_slowdown/8812";
 
