@@ -41,7 +41,7 @@ fn lasting_pause(judge: &JudgeState, cluster: &Cluster) -> Option<PendingFinding
     let works = |group: &&JobGroup| group.gpus.len() > 1 && judge.gangs.of(group).is_learned();
     let groups = judge.job_groups.all_groups().iter().filter(works);
     let id = Finding::build_id(FindingKind::StorageSlow, &Entity::new(EntityKind::Storage));
-    let told = judge.tracker.open_one(&id);
+    let told = judge.tracker.open_one(&id).filter(|told| tells_of_a_pause(told));
     let long = groups.filter_map(|group| {
         let past = judge.pauses.past_of(group);
         let usual = past.and_then(|past| past.usual_seconds(group.interval.seconds()));
@@ -75,6 +75,12 @@ fn lasting_pause(judge: &JudgeState, cluster: &Cluster) -> Option<PendingFinding
                 .to_evidence(Some(seconds), Some(least))
                 .with_note(note)]),
     )
+}
+
+/// Whether a finding tells how long a job has stood still.
+fn tells_of_a_pause(told: &Finding) -> bool {
+    let (label, _) = EvidenceRow::PauseSeconds.label();
+    told.evidence.iter().any(|item| item.what == label)
 }
 
 /// Returns a finding about the storage that a job waits for in its pauses: a warning at most.
