@@ -306,8 +306,10 @@ impl<'a> SlowGpu<'a> {
         };
         let summary = self.render_summary(waits);
         let group = self.group;
-        // A power cap that costs its job nothing is no more than information: it may be set on purpose.
-        let is_harmless = !is_throttled && self.reasons.is_capped() && slowed.is_none();
+        // A power cap that costs its job nothing is no more than information: it may be set on purpose. Peers that wait
+        // for it lose time.
+        let is_harmless =
+            !is_throttled && self.reasons.is_capped() && slowed.is_none() && self.awaited.is_none();
         PendingFinding::of(kind, self.entity.clone(), kinds, !is_harmless)
             .with_hold_seconds(if self.fallen.is_some() && !self.is_alone {
                 0.0

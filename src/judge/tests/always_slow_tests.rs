@@ -14,11 +14,19 @@ struct GpuShown {
     celsius: f64,
     tensor: f64,
     sm: f64,
+    /// Whether its power cap holds its clock down.
+    capped: bool,
 }
 
 /// A rank that computes a third of the time and waits for the rest of it.
-const WAITS: GpuShown =
-    GpuShown { clock_mhz: 1_740.0, watts: 480.0, celsius: 60.0, tensor: 0.3, sm: 0.45 };
+const WAITS: GpuShown = GpuShown {
+    clock_mhz: 1_740.0,
+    watts: 480.0,
+    celsius: 60.0,
+    tensor: 0.3,
+    sm: 0.45,
+    capped: false,
+};
 
 fn job_page(node: usize, shown: impl Fn(usize, u32) -> GpuShown) -> Report {
     let mut page = node_report(NODES[node]);
@@ -35,6 +43,7 @@ fn job_page(node: usize, shown: impl Fn(usize, u32) -> GpuShown) -> Report {
             (gpu::TEMPERATURE, shown.celsius),
             (gpu::TENSOR_ACTIVE, shown.tensor),
             (gpu::SM_ACTIVE, shown.sm),
+            (gpu::CLOCK_EVENT_SW_POWER_CAP, f64::from(u8::from(shown.capped))),
         ] {
             push_reading(&mut page, Device::new_gpu(index), metric, value);
         }
@@ -58,6 +67,16 @@ fn node_that_was_always_slower_and_lets_the_others_wait_is_a_warning() {
     let slow = GpuShown { clock_mhz: 960.0, watts: 290.0, tensor: 0.54, sm: 0.8, ..WAITS };
     let found = told(|node, _| if node == 1 { slow } else { WAITS });
     assert_eq!(found, (vec!["compute_straggler/gpu002".to_owned()], false));
+}
+
+#[test]
+fn gpu_at_a_power_cap_is_a_warning_only_if_the_others_wait_for_it() {
+    let capped = GpuShown { clock_mhz: 1_200.0, watts: 300.0, capped: true, ..WAITS };
+    let awaited = GpuShown { tensor: 0.45, sm: 0.65, ..capped };
+    let found = told(|node, index| if (node, index) == (1, 2) { awaited } else { WAITS });
+    assert_eq!(found, (vec!["compute_straggler/gpu002/2".to_owned()], false));
+    let found = told(|node, index| if (node, index) == (1, 2) { capped } else { WAITS });
+    assert_eq!(found.0, [""; 0]);
 }
 
 #[test]
