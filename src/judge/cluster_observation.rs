@@ -50,23 +50,7 @@ impl JudgeState {
             &self.job_groups,
             |finding| harm_of(self, cluster, finding),
         );
-        let paused = self.nodes_in_pauses(cluster.now());
-        for (id, node) in cluster.sorted_nodes() {
-            let use_of_node = self.use_of_node(&paused, id, node);
-            let host = self.hosts.get_or_default(id);
-            host.observe_node(cluster, node, use_of_node, &self.limits);
-            self.observe_health(cluster, id, node);
-            let host = self.hosts.get(id).copied().unwrap_or_default();
-            let (mut held, mut of_new_jobs) = (0, 0);
-            let tag = NodeTag::of(&node.name);
-            for row in node.device_rows(DeviceClass::Gpu) {
-                of_new_jobs += usize::from(self.observe_gpu(cluster, (node, tag), &host, *row));
-                held += usize::from(cluster.job_of_gpu(*row).is_some());
-            }
-            if of_new_jobs > 0 && of_new_jobs >= held {
-                self.reset_node_baselines(id, node);
-            }
-        }
+        self.observe_nodes(cluster);
         self.health.mark_consequences(cluster);
         self.mark_hung_jobs(cluster);
         self.ports.observe_ports(cluster, &self.links, &self.limits);
@@ -105,6 +89,27 @@ impl JudgeState {
         clock_decline::observe_clocks(self, cluster);
     }
 
+    /// Ingests the newest samples of the hosts and GPUs of all nodes.
+    fn observe_nodes(&mut self, cluster: &Cluster) {
+        let of_paused_jobs = self.nodes_in_pauses(cluster.now());
+        for (id, node) in cluster.sorted_nodes() {
+            let use_of_node = self.use_of_node(&of_paused_jobs, id, node);
+            let host = self.hosts.get_or_default(id);
+            host.observe_node(cluster, node, use_of_node, &self.limits);
+            self.observe_health(cluster, id, node);
+            let host = self.hosts.get(id).copied().unwrap_or_default();
+            let (mut held, mut of_new_jobs) = (0, 0);
+            let tag = NodeTag::of(&node.name);
+            for row in node.device_rows(DeviceClass::Gpu) {
+                of_new_jobs += usize::from(self.observe_gpu(cluster, (node, tag), &host, *row));
+                held += usize::from(cluster.job_of_gpu(*row).is_some());
+            }
+            if of_new_jobs > 0 && of_new_jobs >= held {
+                self.reset_node_baselines(id, node);
+            }
+        }
+    }
+
     /// Updates which jobs stand still, and since when each is watched.
     fn observe_stops(&mut self, cluster: &Cluster) {
         let (gangs, first_step) = (&self.gangs, self.first_step.unwrap_or(cluster.now()));
@@ -136,7 +141,7 @@ impl JudgeState {
         groups.flat_map(|group| group.nodes.iter().copied()).collect()
     }
 
-    fn use_of_node(&self, paused: &HashSet<NodeId>, id: NodeId, node: &Node) -> NodeUse {
+    fn use_of_node(&self, of_paused_jobs: &HashSet<NodeId>, id: NodeId, node: &Node) -> NodeUse {
         let rows = node.device_rows(DeviceClass::Gpu);
         let of = |row: &u32| self.gpus.get(*row as usize);
         let is_free = !rows.is_empty()
@@ -147,7 +152,7 @@ impl JudgeState {
         };
         NodeUse {
             frozen: self.frozen.has_node(id),
-            is_idle: is_free || paused.contains(&id),
+            is_idle: is_free || of_paused_jobs.contains(&id),
             is_busy: rows.iter().filter(is_busy).count() * 2 > rows.len(),
         }
     }

@@ -360,9 +360,12 @@ impl BaselineComparison {
         self.now >= self.limit_beside_baseline(limit, limits)
     }
 
-    /// Returns the value from which it is evidence: the limit, or the required multiple of its baseline.
+    /// Returns the value from which it is evidence: the limit, or the required multiple of its baseline; close to saturation,
+    /// half of the time that was left must be gone.
     pub(super) fn limit_beside_baseline(&self, limit: f64, limits: &Thresholds) -> f64 {
-        let more = |baseline: f64| limit.max(baseline * limits.pressure_times);
+        let more = |baseline: f64| {
+            limit.max((baseline * limits.pressure_times).min(f64::midpoint(baseline, 1.0)))
+        };
         let beside = self.baseline.map_or(limit, more);
         if self.accepted || self.harmless {
             return beside;

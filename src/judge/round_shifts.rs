@@ -104,7 +104,7 @@ mod tests {
             };
             rounds.add_value(value, 0.01, true);
             median.add_value(value, 0.01, true);
-            let at = (at as i64 - 24).max(0) as u32;
+            let at = at.saturating_sub(24);
             by_rounds.extend(rounds.is_likely().then_some(at));
             by_median.extend(median.likely_shift(rounds).map(|_| at));
         }

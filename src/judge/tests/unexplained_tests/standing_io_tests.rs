@@ -21,8 +21,10 @@ fn io_pressure_with_which_gpus_are_busy_is_not_what_a_slower_job_waits_for() {
         job.run(1, RankShown { utilization: 0.7, io: STANDING, ..at_pace(0.7) });
         assert!(!storage_is_told(&job), "second {second} of an evaluation");
     }
-    job.run(60, RankShown { utilization: 0.7, io: 0.95, ..at_pace(0.7) });
-    assert!(!storage_is_told(&job), "half more than usual is little");
+    job.run(60, RankShown { utilization: 0.7, io: 0.75, ..at_pace(0.7) });
+    assert!(!storage_is_told(&job), "a quarter more than usual is little");
+    job.run(90, RankShown { utilization: 0.7, io: 0.95, ..at_pace(0.7) });
+    assert!(storage_is_told(&job), "little of the time is left in which nobody waits");
 }
 
 #[test]
