@@ -13,6 +13,9 @@ const MEDIAN_ROUNDS: usize = 5;
 /// How many times less the median must vary than the rounds themselves.
 const CALMER_TIMES: f32 = 3.0;
 
+/// The spreads of the median from which a round is clearly above it.
+const CLEAR_SPREADS: f32 = 2.0;
+
 /// A shift of the mean of several rounds: of a job whose pace swings from one to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct LongShift {
@@ -58,6 +61,8 @@ pub(super) struct MedianShift {
     last: [f32; MEDIAN_ROUNDS],
     /// The number of them that are known.
     rounds: u8,
+    /// Whether the last round shows the shift, and the one next below the median is as close to it as medians usually are.
+    stands: bool,
 }
 
 impl MedianShift {
@@ -65,18 +70,24 @@ impl MedianShift {
         self.last.rotate_left(1);
         self.last[MEDIAN_ROUNDS - 1] = value as f32;
         self.rounds = self.rounds.saturating_add(1).min(MEDIAN_ROUNDS as u8);
-        if usize::from(self.rounds) == MEDIAN_ROUNDS {
-            let mut sorted = self.last;
-            sorted.sort_by(f32::total_cmp);
-            self.medians.add_value(f64::from(sorted[MEDIAN_ROUNDS / 2]), floor, rare);
+        if usize::from(self.rounds) < MEDIAN_ROUNDS {
+            return;
         }
+        let mut sorted = self.last;
+        sorted.sort_by(f32::total_cmp);
+        let middle = MEDIAN_ROUNDS / 2;
+        self.medians.add_value(f64::from(sorted[middle]), floor, rare);
+        let most = CLEAR_SPREADS * self.medians.usual_spread().max(floor as f32);
+        // The median of a shift that is over is shifted for as long again; that of rounds that take turns is none of them.
+        let lasts = self.medians.rise_of(value) >= f64::from(most);
+        self.stands = lasts && sorted[middle] - sorted[middle - 1] <= most;
     }
 
-    /// Returns its evidence if a shift is likely, and the rounds themselves, whose evidence is given, vary far more. What
-    /// pauses take away is no part of it: the rounds themselves show that.
+    /// Returns its evidence if a shift is likely that still stands, and the rounds themselves, whose evidence is given, vary
+    /// far more. What pauses take away is no part of it: the rounds themselves show that.
     pub(super) fn likely_shift(&self, rounds: ShiftDetector) -> Option<ShiftDetector> {
         let is_calmer = self.medians.usual_spread() * CALMER_TIMES <= rounds.usual_spread();
-        (is_calmer && self.medians.is_likely()).then_some(self.medians)
+        (is_calmer && self.stands && self.medians.is_likely()).then_some(self.medians)
     }
 }
 
@@ -117,6 +128,36 @@ mod tests {
         assert!(by_rounds.len() <= 2, "{by_rounds:?}");
         assert!(by_median.first().is_some_and(|at| (3..=6).contains(at)), "{by_median:?}");
         assert!(by_median.len() > 25, "{by_median:?}");
+    }
+
+    #[test]
+    fn shift_that_is_over_is_not_told_by_the_median_that_still_contains_it() {
+        let (mut rounds, mut median) = (ShiftDetector::default(), MedianShift::default());
+        let told: Vec<bool> = (0..60)
+            .map(|at| {
+                let shift = if (24..34).contains(&at) { 0.12 } else { 0.0 };
+                let value = if at % 8 == 1 { 0.6 } else { shift + 0.005 * noise(at) };
+                rounds.add_value(value, 0.01, true);
+                median.add_value(value, 0.01, true);
+                median.likely_shift(rounds).is_some()
+            })
+            .collect();
+        assert!(told[30..=33].contains(&true), "{told:?}");
+        let over: Vec<usize> = (34..60).filter(|at| at % 8 != 1 && told[*at]).collect();
+        assert_eq!(over, [0; 0]);
+    }
+
+    #[test]
+    fn median_of_rounds_that_take_turns_is_no_shift() {
+        let (mut rounds, mut median) = (ShiftDetector::default(), MedianShift::default());
+        for at in 0..80 {
+            // A step of four rounds sends more and more; the first ones came before it did.
+            let value = [0.02, 0.17, 0.32, 0.47][at as usize % 4] + 0.005 * noise(at);
+            let value = if at < 8 { 0.1 + 0.02 * noise(at) } else { value };
+            rounds.add_value(value, 0.01, false);
+            median.add_value(value, 0.01, false);
+            assert_eq!(median.likely_shift(rounds), None, "round {at}");
+        }
     }
 
     #[test]
