@@ -23,7 +23,7 @@ use super::{
     scrape_task::{MachineReplaced, ScrapeTask},
     server_access::CredentialState,
     target_set::TargetSet,
-    timer_lateness::{LatenessTaskGuard, TimerLateness},
+    timer_lateness::{BEAT, LatenessTaskGuard, SIMULATED_BEAT, TimerLateness},
 };
 
 /// Capacity of the update channel; if it is full, a source waits and its previous list stays in effect.
@@ -75,6 +75,7 @@ impl ScrapeManager {
         network: Option<Arc<dyn Network>>,
     ) -> Self {
         let options = &plan.options;
+        let beat = if network.is_some() { SIMULATED_BEAT } else { BEAT };
         Self {
             targets: TargetSet::new(options.removal),
             opened: Vec::new(),
@@ -86,7 +87,7 @@ impl ScrapeManager {
                 FetchContext::new(options.timeout, options.max_body, &options.limits)
                     .with_network(network.clone()),
             ),
-            lateness: TimerLateness::spawn_timer(),
+            lateness: TimerLateness::spawn_timer(beat),
             fleet_usage: FleetQuotaUsage::new(options.limits),
             updates: mpsc::channel(NEWS),
             replaced: mpsc::channel(REPLACED),

@@ -1,6 +1,6 @@
 //! Lateness of this process's own timers: what it could not handle in time is not the targets' fault.
 //!
-//! A timer tick is due every [`BEAT`]. A delay of the tick is time in which this process ran no task: an attempt with
+//! A timer tick is due every [`BEAT`], on a simulated network every [`SIMULATED_BEAT`]. A delay of the tick is time in which this process ran no task: an attempt with
 //! a delay of a large part of its deadline carries no information about its target.
 
 use std::{
@@ -17,7 +17,10 @@ use tokio::{
 };
 
 /// The time between two ticks.
-const BEAT: Duration = Duration::from_millis(20);
+pub(super) const BEAT: Duration = Duration::from_millis(20);
+
+/// The same where the clock is simulated and never late: each tick costs as much as some steps of a connection.
+pub(super) const SIMULATED_BEAT: Duration = Duration::from_secs(1);
 
 /// A smaller delay counts as on time: it is within timer resolution.
 const TOLERATED: Duration = Duration::from_millis(10);
@@ -33,23 +36,36 @@ pub(super) struct TimerLateness {
 }
 
 /// Total lateness until the last tick, and the time of that tick, in microseconds since the start.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct LatenessSum {
+    /// The time between two ticks.
+    beat: u64,
     late: AtomicU64,
     last: AtomicU64,
 }
 
 impl LatenessSum {
+    fn new(beat: Duration) -> Self {
+        let beat = u64::try_from(beat.as_micros()).unwrap_or(u64::MAX);
+        Self { beat, late: AtomicU64::new(0), last: AtomicU64::new(0) }
+    }
+
     /// Records a tick at this time.
     fn record_beat(&self, now: u64) {
         let last = self.last.swap(now, Ordering::Relaxed);
-        self.late.fetch_add(overdue_micros(now, last), Ordering::Relaxed);
+        self.late.fetch_add(self.overdue_micros(now, last), Ordering::Relaxed);
     }
 
     /// Total lateness until this time, that of the overdue tick included.
     fn total_at(&self, now: u64) -> Duration {
         let last = self.last.load(Ordering::Relaxed);
-        Duration::from_micros(self.late.load(Ordering::Relaxed) + overdue_micros(now, last))
+        Duration::from_micros(self.late.load(Ordering::Relaxed) + self.overdue_micros(now, last))
+    }
+
+    /// Delay of a tick between two times, in microseconds; 0 if it is within timer resolution.
+    fn overdue_micros(&self, now: u64, last: u64) -> u64 {
+        let late = now.saturating_sub(last).saturating_sub(self.beat);
+        if late <= TOLERATED.as_micros() as u64 { 0 } else { late }
     }
 }
 
@@ -64,13 +80,13 @@ impl Drop for LatenessTaskGuard {
 }
 
 impl TimerLateness {
-    /// Starts the timer.
-    pub(super) fn spawn_timer() -> (Arc<Self>, LatenessTaskGuard) {
-        let lateness = Arc::new(Self { start: Instant::now(), sum: LatenessSum::default() });
+    /// Starts the timer, with this time between two ticks.
+    pub(super) fn spawn_timer(beat: Duration) -> (Arc<Self>, LatenessTaskGuard) {
+        let lateness = Arc::new(Self { start: Instant::now(), sum: LatenessSum::new(beat) });
         let timer = lateness.clone();
         let ticks = tokio::spawn(async move {
             loop {
-                sleep(BEAT).await;
+                sleep(beat).await;
                 timer.sum.record_beat(timer.since_start());
             }
         });
@@ -101,12 +117,6 @@ fn lateness_over_share(late: Duration, deadline: Duration) -> Option<Duration> {
     (late >= deadline.mul_f64(SHARE)).then_some(late)
 }
 
-/// Delay of a tick between two times, in microseconds; 0 if it is within timer resolution.
-fn overdue_micros(now: u64, last: u64) -> u64 {
-    let late = now.saturating_sub(last).saturating_sub(BEAT.as_micros() as u64);
-    if late <= TOLERATED.as_micros() as u64 { 0 } else { late }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,7 +125,7 @@ mod tests {
 
     #[test]
     fn lateness_counts_stalls_and_ignores_timer_jitter() {
-        let sum = LatenessSum::default();
+        let sum = LatenessSum::new(BEAT);
         // Ten seconds without load, with normal timer resolution.
         for tick in 1..=500 {
             sum.record_beat(tick * 20 * MS + tick % 3 * MS);
