@@ -19,7 +19,7 @@ use serde_json::json;
 /// Options of `simulation`.
 #[derive(Args)]
 pub(crate) struct SimulationBenchOptions {
-    /// Number of seeds of `simulation`; a night has 100,000.
+    /// Number of seeds of `simulation`; a night has 1,000,000.
     #[arg(long, default_value_t = 1_000)]
     runs: u64,
     /// Number of pairs of `simulation` that are served over HTTP, with Alertmanager and a console, after the seeds.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
     time::Duration,
 };
 
@@ -274,12 +275,16 @@ fn check_rates(
     network: &SimulatedNetwork,
     broken: &mut Vec<String>,
 ) {
-    let columns = "columns node,gaunt_port_transmit_bytes_total";
-    let filter = match Filter::parse(Subject::Ports, columns) {
-        Ok(filter) => filter,
+    static QUESTION: LazyLock<Result<Question, String>> = LazyLock::new(|| {
+        let columns = "columns node,gaunt_port_transmit_bytes_total";
+        let filter = Filter::parse(Subject::Ports, columns);
+        filter.map(Question::Table).map_err(|error| error.to_string())
+    });
+    let question = match &*QUESTION {
+        Ok(question) => question,
         Err(error) => return broken.push(format!("the filter is refused: {error}")),
     };
-    let Answer::Table(table) = aggregator.ask(&Question::Table(filter)) else {
+    let Answer::Table(table) = aggregator.ask(question) else {
         return broken.push("no table of ports".to_owned());
     };
     let [nodes, rates] = &table.columns[..] else {

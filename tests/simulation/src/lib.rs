@@ -23,6 +23,7 @@ mod mistaken_consoles;
 mod other_clients;
 #[cfg(test)]
 mod rolling_upgrade;
+mod run_pace;
 mod seed_folder;
 mod seeded_random;
 mod served_aggregator;
@@ -44,10 +45,13 @@ mod simulated_sources;
 mod simulated_store;
 #[cfg(test)]
 mod slow_reader;
+#[cfg(test)]
+mod tests;
 mod traced_second;
 
 pub use counting_allocator::bytes_in_use;
 pub use deliberate_bug::DeliberateBug;
+use run_pace::{RunPace, SETTLED};
 use seeded_random::{SeededRandom, continue_hash};
 pub use served_run::{ServedReport, run_served_seed, run_served_seed_with_bug};
 use simulated_fleet::{NODES, SimulatedNode};
@@ -58,14 +62,6 @@ pub use traced_second::TracedSecond;
 
 /// The true time at which every run begins.
 const BEGAN: UnixMs = UnixMs(1_700_000_000_000);
-
-/// Seconds with faults, and seconds after them in which everything must recover.
-const FAULTY: u64 = 150;
-const QUIET: u64 = 100;
-
-/// The same for some seeds. A node may stay cut off for 40 s of it, and is read again within 16 s; after 180 s without
-/// evidence a finding that came and went often is closed, too.
-const LONG_QUIET: u64 = 270;
 
 /// One seed in so many is a pair of aggregators.
 const PAIR_EVERY: u64 = 4;
@@ -125,12 +121,15 @@ struct SimulatedRun {
     /// One machine, or the two of a pair.
     hosts: Vec<SimulatedHost>,
     pair: SimulatedPair,
-    quiet: u64,
+    pace: RunPace,
+    /// Seconds since everything has recovered.
+    settled: u64,
     report: SimulationReport,
 }
 
 impl SimulatedRun {
     fn new(seed: u64, bug: Option<DeliberateBug>) -> io::Result<Self> {
+        let pace = RunPace::of_seed(seed);
         let mut random = SeededRandom::new(seed);
         let nodes = (0..NODES)
             .map(|index| {
@@ -148,13 +147,14 @@ impl SimulatedRun {
             has_settings_faults: !seed.is_multiple_of(3),
             // Of two actions the later one holds, so that the clocks of a pair must agree.
             clock_steps: if is_pair { &[0] } else { &CLOCK_STEPS },
+            density: pace.density,
         };
         let hosts = (0..=u64::from(is_pair))
             .map(|host| SimulatedHost::new(&network, faults, seed ^ (host << 32), bug))
             .collect::<io::Result<_>>()?;
         let report = SimulationReport { seed, ..SimulationReport::default() };
-        let quiet = if matches!(seed % 8, 1 | 2) { LONG_QUIET } else { QUIET };
-        Ok(Self { random, network, hosts, pair: SimulatedPair::default(), quiet, report })
+        let pair = SimulatedPair::default();
+        Ok(Self { random, network, hosts, pair, pace, settled: 0, report })
     }
 
     async fn run(seed: u64, bug: Option<DeliberateBug>) -> io::Result<SimulationReport> {
@@ -162,23 +162,49 @@ impl SimulatedRun {
         // A run has all kinds of faults, or few of them often.
         let every = 2 + run.random.below(30);
         run.network.set_faults(Some(every));
-        let end = FAULTY + run.quiet;
+        let RunPace { faulty, quiet, .. } = run.pace;
+        let mut end = faulty + quiet;
         for second in 0..end {
-            if second == FAULTY {
-                run.network.set_faults(None);
-                run.hosts.iter_mut().for_each(SimulatedHost::repair);
+            if second == faulty {
+                run.end_faults(second);
             }
-            run.step(second, second < FAULTY).await?;
+            run.step(second, second < faulty).await?;
+            if second >= faulty && run.is_over(second) {
+                end = second + 1;
+                break;
+            }
         }
         let mut broken = SimulatedPair::check_agreement(&run.hosts);
         for host in &mut run.hosts {
-            broken.extend(host.check_end(run.quiet == LONG_QUIET));
+            broken.extend(host.check_end(run.pace.closes_all()));
             run.report.faults += host.fault_count();
         }
         run.note_violations(end, broken);
         run.report.virtual_seconds = end;
         run.report.faults += run.network.counts().faults + run.pair.fault_count();
         Ok(run.report)
+    }
+
+    /// No fault occurs from now on. In a long run those that last go on; in a short one they are over.
+    fn end_faults(&mut self, second: u64) {
+        self.network.set_faults(None);
+        self.hosts.iter_mut().for_each(SimulatedHost::repair);
+        if self.pace.is_short() {
+            self.network.end_outages();
+            self.pair.join(second);
+        }
+    }
+
+    /// Whether it is a short run in which everything has recovered for long enough.
+    fn is_over(&mut self, second: u64) -> bool {
+        if !self.pace.is_short() {
+            return false;
+        }
+        let has_recovered = self.pair.is_together(second)
+            && self.hosts.iter().all(SimulatedHost::has_recovered)
+            && SimulatedPair::check_agreement(&self.hosts).is_empty();
+        self.settled = if has_recovered { self.settled + 1 } else { 0 };
+        self.settled > SETTLED
     }
 
     async fn step(&mut self, second: u64, is_faulty: bool) -> io::Result<()> {
@@ -195,7 +221,7 @@ impl SimulatedRun {
         let mut broken = Vec::new();
         if is_faulty {
             self.draw_network_faults();
-            self.pair.draw_faults(second, &mut self.random);
+            self.pair.draw_faults(second, self.pace.density, &mut self.random);
             for host in &mut self.hosts {
                 broken.extend(host.draw_faults(second, &mut self.random));
             }
@@ -220,15 +246,16 @@ impl SimulatedRun {
     }
 
     fn draw_network_faults(&mut self) {
-        if self.random.once_in(25) {
+        let density = self.pace.density;
+        if self.random.once_in(25 / density) {
             let (node, lasts) = (self.draw_node(), self.random.below(40));
             self.network.cut_node(node, Duration::from_secs(lasts));
         }
-        if self.random.once_in(90) {
+        if self.random.once_in(90 / density) {
             let (node, lasts) = (self.draw_node(), self.random.below(20));
             self.network.replace_node(node, Duration::from_secs(lasts));
         }
-        if self.random.once_in(120) {
+        if self.random.once_in(120 / density) {
             // All nodes lose their network, or their power.
             let (lasts, reboots) =
                 (Duration::from_secs(self.random.below(30)), self.random.once_in(2));
@@ -240,7 +267,7 @@ impl SimulatedRun {
                 }
             }
         }
-        if self.random.once_in(60) {
+        if self.random.once_in(60 / density) {
             let (node, off) = (self.draw_node(), self.random.below(30));
             self.network.reboot_node(node, Duration::from_secs(off));
         }
@@ -306,186 +333,5 @@ impl SimulatedRun {
             self.report.trace = continue_hash(self.report.trace, &part.to_le_bytes());
         }
         self.report.seconds.push(second);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{collections::BTreeSet, process::Command};
-
-    use super::*;
-
-    /// Seeds that every test run has, a minute of a processor in all; GAUNT_SEEDS overrides it. Among them are pairs. A night
-    /// has more: `gaunt-bench simulation --runs 100000 --pairs 10000`.
-    const SEEDS: u64 = 100;
-
-    /// Seeds that failed once: at a clock of 1970 the state of another version was written over, of a day that no start had
-    /// looked at.
-    const FAILED_ONCE: [u64; 1] = [57];
-
-    fn describe_run(report: &SimulationReport) -> String {
-        format!("seed {}: {} faults, trace {:016x}", report.seed, report.faults, report.trace)
-    }
-
-    /// With GAUNT_SECONDS, its hashes of each second.
-    fn describe_seconds(report: &SimulationReport) -> Vec<String> {
-        let seconds = report.seconds.iter().zip(0_u64..);
-        let line = |(second, number)| format!("seed {} at {number} s: {second}", report.seed);
-        seconds.map(line).collect()
-    }
-
-    /// Runs the seeds of a half, in groups with one pair each: the halves run at the same time.
-    fn check_half_of_seeds(half: u64) {
-        let count = std::env::var("GAUNT_SEEDS").map_or(SEEDS, |seeds| seeds.parse().unwrap());
-        let first = std::env::var("GAUNT_FIRST").map_or(0, |first| first.parse().unwrap());
-        let seeds = (first..first + count).chain(FAILED_ONCE);
-        let seeds = seeds.filter(|seed| seed / PAIR_EVERY % 2 == half);
-        let reports: Vec<SimulationReport> = seeds.map(run_seed).collect();
-        let tells_seconds = std::env::var_os("GAUNT_SECONDS").is_some();
-        for report in &reports {
-            println!("{}", describe_run(report));
-            if tells_seconds {
-                println!("{}", describe_seconds(report).join("\n"));
-            }
-        }
-        let broken: Vec<String> = reports
-            .iter()
-            .filter(|report| !report.violations.is_empty())
-            .map(ToString::to_string)
-            .collect();
-        assert!(broken.is_empty(), "{}", broken.join("\n"));
-        let faults: u64 = reports.iter().map(|report| report.faults).sum();
-        assert!(faults >= 20 * reports.len() as u64, "{faults} faults are few");
-    }
-
-    #[test]
-    fn no_seed_violates_an_invariant() {
-        check_half_of_seeds(0);
-    }
-
-    #[test]
-    fn no_other_seed_violates_an_invariant() {
-        check_half_of_seeds(1);
-    }
-
-    /// Seeds of pairs that failed once, five seconds of a processor each: a request to withdraw an acknowledgement waited in a
-    /// link that was cut, and withdrew a later one; a stream fell silent just before its link was whole again, and broke later.
-    /// GAUNT_PAIRS adds others.
-    const PAIRS_FAILED_ONCE: [u64; 2] = [10_004, 10_055];
-
-    #[test]
-    fn no_served_pair_violates_an_invariant() {
-        let pairs = std::env::var("GAUNT_PAIRS").map_or(0, |pairs| pairs.parse().unwrap());
-        let first = std::env::var("GAUNT_FIRST").map_or(0, |first| first.parse().unwrap());
-        let seeds = (first..first + pairs).chain(PAIRS_FAILED_ONCE);
-        let reports: Vec<ServedReport> = seeds.map(run_served_seed).collect();
-        let count = reports.len() as u64;
-        let broken: Vec<String> = reports
-            .iter()
-            .filter(|report| !report.report.violations.is_empty())
-            .map(|report| report.report.to_string())
-            .collect();
-        assert!(broken.is_empty(), "{}", broken.join("\n"));
-        let sum = |count: fn(&ServedReport) -> u64| reports.iter().map(count).sum::<u64>();
-        let (kills, pages) = (sum(|it| it.kills), sum(|it| it.pages as u64));
-        let (answers, told) = (sum(|it| it.answers.0), sum(|it| it.told as u64));
-        println!("{count} pairs: {kills} kills, {pages} pages, {answers} answers, {told} actions");
-        assert!(kills > 5 * count && pages > 0 && answers > 100 * count);
-    }
-
-    #[test]
-    #[ignore = "some minutes"]
-    fn thousand_kills_of_either_of_a_pair_lose_no_acknowledgement_and_page_once() {
-        let (mut kills, mut broken) = (0, Vec::new());
-        for seed in 10_000.. {
-            let report = run_served_seed(seed);
-            kills += report.kills;
-            broken
-                .extend((!report.report.violations.is_empty()).then(|| report.report.to_string()));
-            if kills >= 1_000 {
-                println!("{kills} kills in {} pairs", seed - 9_999);
-                break;
-            }
-        }
-        assert!(broken.is_empty(), "{}", broken.join("\n"));
-    }
-
-    /// Runs each bug until a seed finds it, and fails for those that no seed finds.
-    fn check_bugs(
-        bugs: &[DeliberateBug],
-        seeds: u64,
-        run: fn(u64, DeliberateBug) -> SimulationReport,
-    ) {
-        let mut missed = Vec::new();
-        for bug in bugs {
-            let found = (0..seeds).map(|seed| run(seed, *bug)).find(|it| !it.violations.is_empty());
-            match found {
-                Some(SimulationReport { seed, violations, .. }) => {
-                    println!("{bug:?} is found by {seed}: {}", violations[0]);
-                }
-                None => missed.push(format!("{bug:?} is not found by {seeds} seeds")),
-            }
-        }
-        assert!(missed.is_empty(), "{}", missed.join("\n"));
-    }
-
-    #[test]
-    #[ignore = "up to 1,000 seeds for each bug, minutes in all; GAUNT_BUGS names some"]
-    fn each_deliberate_bug_is_found() {
-        // At the end of a seed no finding is open that the two of a pair could disagree about.
-        let mut bugs = DeliberateBug::ALL.to_vec();
-        bugs.retain(|bug| *bug != DeliberateBug::IgnoresPeerActions);
-        if let Ok(names) = std::env::var("GAUNT_BUGS") {
-            bugs.retain(|bug| names.split(',').any(|name| name == format!("{bug:?}")));
-        }
-        assert!(!bugs.is_empty(), "GAUNT_BUGS names none");
-        check_bugs(&bugs, 1_000, |seed, bug| run_seed_with_bug(seed, Some(bug)));
-    }
-
-    #[test]
-    #[ignore = "up to 30 pairs for each bug, minutes in all"]
-    fn each_deliberate_bug_of_a_served_pair_is_found() {
-        let bugs = [
-            DeliberateBug::ForgetsState,
-            DeliberateBug::IgnoresPeerActions,
-            DeliberateBug::NoFileSync,
-        ];
-        check_bugs(&bugs, 30, |seed, bug| run_served_seed_with_bug(seed, Some(bug)).report);
-    }
-
-    /// Seeds that are run twice: a pair, two with files, one with TLS, and those that failed once.
-    const FIRST_OF_TWICE: u64 = 3;
-    const TWICE: u64 = 3;
-
-    /// The runs of a process of its own, whose temporary files are in another folder.
-    fn runs_of_a_process() -> Vec<String> {
-        let folder = tempfile::tempdir().unwrap();
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args(["seed_violates_an_invariant", "--nocapture", "--test-threads=1"])
-            .env("GAUNT_FIRST", FIRST_OF_TWICE.to_string())
-            .env("GAUNT_SEEDS", TWICE.to_string())
-            .env("GAUNT_SECONDS", "1")
-            .env("TMPDIR", folder.path())
-            .output()
-            .unwrap();
-        let lines = String::from_utf8_lossy(&output.stdout).into_owned();
-        // The name of a test may be before it.
-        lines.lines().filter_map(|line| Some(line[line.find("seed ")?..].to_owned())).collect()
-    }
-
-    #[test]
-    fn one_seed_is_one_run_in_every_process() {
-        let seeds = (FIRST_OF_TWICE..FIRST_OF_TWICE + TWICE).chain(FAILED_ONCE);
-        let describe = |seed| {
-            let report = run_seed(seed);
-            [vec![describe_run(&report)], describe_seconds(&report)].concat()
-        };
-        let here: Vec<String> = seeds.flat_map(describe).collect();
-        let there: BTreeSet<String> = runs_of_a_process().into_iter().collect();
-        assert_eq!(here.len(), there.len());
-        // The process runs one half of its seeds after the other.
-        let others: Vec<&String> =
-            here.iter().filter(|line| !there.contains(*line)).take(4).collect();
-        assert!(others.is_empty(), "the other process does not say: {others:#?}");
     }
 }

@@ -56,6 +56,7 @@ impl RollingUpgrade {
             has_power_cuts: false,
             has_settings_faults: false,
             clock_steps: &[0],
+            density: 1,
         };
         let hosts = (0..2).map(|seed| SimulatedHost::new(&network, faults, seed, None).unwrap());
         let hosts = hosts.collect();

@@ -11,7 +11,7 @@ use gaunt_engine::{
 use gaunt_schema::{Batch, ClockFn, Delivery, Reading, SanitizedText, UnixMs, catalogue::port};
 use gaunt_scrape::{
     DiscoverySource, Network, ScrapeManagerHandle, ScrapeOptions, ScrapePlan, ScrapeQuotas,
-    TargetGroup, spawn_manager_on_network,
+    ServerAccess, TargetGroup, spawn_manager_on_network,
 };
 use tokio::{sync::mpsc, time::Instant};
 
@@ -24,6 +24,7 @@ use crate::{
     simulated_network::SimulatedNetwork,
     simulated_recording::{RecordingModel, SimulatedRecorder},
     simulated_site::SimulatedSite,
+    simulated_sources::insecure,
     simulated_store::{SimulatedStore, SimulatedStoreWriter, StoreModel},
 };
 
@@ -82,10 +83,10 @@ pub(crate) fn scrape_options() -> ScrapeOptions {
 pub(crate) fn scrape_plan(nodes: usize) -> ScrapePlan {
     let addresses: Vec<String> = (0..nodes).map(SimulatedNode::address).collect();
     let list = DiscoverySource::List(addresses.join(","), SanitizedText::new("simulation"));
-    ScrapePlan {
-        options: scrape_options(),
-        groups: vec![TargetGroup { sources: vec![list], frames: false, ..TargetGroup::default() }],
-    }
+    let access = ServerAccess { tls: insecure(), ..ServerAccess::default() };
+    let group =
+        TargetGroup { sources: vec![list], access, frames: false, ..TargetGroup::default() };
+    ScrapePlan { options: scrape_options(), groups: vec![group] }
 }
 
 /// What was saved, joined with the state of a peer as it is sent.

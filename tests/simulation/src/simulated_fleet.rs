@@ -82,6 +82,12 @@ impl SimulatedNode {
         self.off_until = at + off;
     }
 
+    /// It runs from now on.
+    pub(crate) fn end_outage(&mut self, at: UnixMs) {
+        self.off_until = self.off_until.min(at);
+        self.booted = self.booted.min(at);
+    }
+
     /// Whether it boots, or has booted, after this time.
     pub(crate) fn booted_after(&self, at: UnixMs) -> bool {
         self.booted > at

@@ -46,6 +46,8 @@ pub(crate) struct HostFaults {
     pub(crate) has_settings_faults: bool,
     /// Its clock is set at a restart to one of these offsets, in milliseconds.
     pub(crate) clock_steps: &'static [i64],
+    /// How many times as frequent as in a long run they are.
+    pub(crate) density: u64,
 }
 
 /// One machine.
@@ -140,20 +142,21 @@ impl SimulatedHost {
 
     /// Draws the faults of a second: operations of the disk that fail, and the end of the process.
     pub(crate) fn draw_faults(&mut self, second: u64, random: &mut SeededRandom) -> Vec<String> {
-        if random.once_in(12) && self.faults.has_disk_faults {
+        let density = self.faults.density;
+        if random.once_in(12 / density) && self.faults.has_disk_faults {
             let count = [ALL, 1, 1, 3, 20][random.below(5) as usize];
             self.surroundings.disk.fail_in(random.below(12), count);
         }
-        if random.once_in(50) && self.faults.has_disk_faults {
+        if random.once_in(50 / density) && self.faults.has_disk_faults {
             let lasts = Duration::from_secs(random.below(LONGEST_HANG));
             self.surroundings.disk.hang_in(random.below(12), lasts);
         }
-        if random.once_in(45) && self.aggregator.take().is_some() {
+        if random.once_in(45 / density) && self.aggregator.take().is_some() {
             let power = self.faults.has_power_cuts && random.once_in(2);
             return self.end(second, power, random);
         }
         let is_hung = self.surroundings.disk.hung_for().is_some();
-        if random.once_in(40) && self.aggregator.is_some() && !is_hung {
+        if random.once_in(40 / density) && self.aggregator.is_some() && !is_hung {
             // Somebody starts a second process by mistake.
             let disk = Arc::new(self.surroundings.disk.clone());
             if StateStore::open_on_disk(disk, Path::new(STATE)).is_ok() {
@@ -301,6 +304,16 @@ impl SimulatedHost {
             _ => drop(disk.flip_bit(&path, random)),
         }
         self.invariants.forget_all();
+    }
+
+    /// Whether everything that must hold once all faults are over for a while holds, but what is read at the end.
+    pub(crate) fn has_recovered(&self) -> bool {
+        let Some(aggregator) = &self.aggregator else { return false };
+        let has_steps = || self.steps.check_stored(&self.surroundings.store).is_empty();
+        let trouble = &aggregator.overview().trouble;
+        !trouble.iter().any(|it| it.starts_with("recording"))
+            && check_recovered(aggregator, false).is_empty()
+            && (self.faults.has_disk_faults || has_steps())
     }
 
     /// What must hold once all faults are over for a while, `is_long` if it is long enough for every finding to close. The

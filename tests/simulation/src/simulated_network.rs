@@ -201,6 +201,18 @@ impl SimulatedNetwork {
         state.counts.faults += 1;
     }
 
+    /// All nodes run, and have their network and their addresses, from now on.
+    pub(crate) fn end_outages(&self) {
+        let now = self.now();
+        let mut state = self.state();
+        let NetworkState { nodes, cut_until, impostor_until, .. } = &mut *state;
+        for node in nodes {
+            node.end_outage(now);
+        }
+        let ends = cut_until.iter_mut().chain(impostor_until);
+        ends.for_each(|until| *until = now.min(*until));
+    }
+
     /// What clients did that they must not, since the last call.
     pub(crate) fn take_broken(&self) -> Vec<String> {
         std::mem::take(&mut self.state().broken)

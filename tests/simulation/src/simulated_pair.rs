@@ -31,9 +31,14 @@ impl SimulatedPair {
         second >= self.apart_until
     }
 
-    /// Parts the two now and then.
-    pub(crate) fn draw_faults(&mut self, second: u64, random: &mut SeededRandom) {
-        if self.is_together(second) && random.once_in(60) {
+    /// They reach each other from now on.
+    pub(crate) fn join(&mut self, second: u64) {
+        self.apart_until = self.apart_until.min(second);
+    }
+
+    /// Parts the two now and then, `density` times as often as in a long run.
+    pub(crate) fn draw_faults(&mut self, second: u64, density: u64, random: &mut SeededRandom) {
+        if self.is_together(second) && random.once_in(60 / density) {
             self.apart_until = second + random.below(APART);
             self.parted += 1;
         }

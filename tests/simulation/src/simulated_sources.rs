@@ -323,6 +323,7 @@ pub(crate) fn draw_hostile_list(right: &str, random: &mut SeededRandom) -> Strin
     list + "]"
 }
 
-fn insecure() -> TlsOptions {
+/// No certificates are read, of the system or others.
+pub(crate) fn insecure() -> TlsOptions {
     TlsOptions { insecure: true, ..TlsOptions::default() }
 }
