@@ -235,10 +235,10 @@ table! {
     hungry_ratio: f64 = 0.94;
     /// Utilization / baseline below which a GPU may be data-starved, at slow scrape intervals.
     hungry_slow_ratio: f64 = 0.85;
-    /// PSI / baseline of the host from which pressure is evidence.
+    /// PSI / baseline of the host from which pressure is evidence; close to saturation, half of the rest must be gone.
     pressure_times: f64 = 3.0;
-    /// PSI / limit from which pressure is evidence at any baseline: a fault older than the first sample is part of the
-    /// baseline.
+    /// PSI / limit from which pressure is evidence at any baseline, unless GPUs were busy with that: a fault older than the
+    /// first sample is part of the baseline.
     pressure_far_times: f64 = 4.0;
     /// Share below which a value, or what two values differ by, is noise: PSI, the spread of the clocks of healthy peers,
     /// power and traffic of nodes that are alike.
