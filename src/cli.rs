@@ -455,10 +455,10 @@ pub struct ReportArguments {
     #[arg(long, value_name = "ID", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "prometheus", "last", "price", "currency", "co2", "format", "watch"])]
     pub incident: Option<String>,
     /// Price of one GPU-hour of a GPU model, such as 'NVIDIA H100*=2.50', or 2.50 for all other models; overrides
-    /// report.prices in the settings.
+    /// report.prices in the settings, and the aggregator's cluster.price_per_gpu_hour.
     #[arg(long, value_name = "[MODEL=]AMOUNT", value_parser = parse_price)]
     pub price: Vec<(Option<String>, f64)>,
-    /// Currency of the prices; default: cluster.currency in the settings, else USD.
+    /// Currency of the prices; default: that of the price in the settings or of the aggregator, else USD.
     #[arg(long, value_name = "WORD")]
     pub currency: Option<String>,
     /// Kilograms of CO2 per kilowatt-hour; default: report.co2_kg_per_kwh in the settings.

@@ -15,7 +15,7 @@ use super::{
     replay_instants::ReplayInstants,
     snapshot_command::{self, FleetSnapshot},
 };
-use gaunt_api::{Answer, Question, UsageReport};
+use gaunt_api::{Answer, LostGpuTime, Question, UsageReport};
 use gaunt_engine::{Engine, record};
 
 mod cost_report;
@@ -68,13 +68,17 @@ pub struct ReportOptions {
 
 /// Computes and prints the report.
 pub async fn run(report_options: ReportOptions) -> anyhow::Result<ExitCode> {
+    let mut prices = report_options.prices;
     let (usage, exit_code) = match report_options.of {
         ReportScope::Recent(view, span) => {
-            Box::pin(recent_usage(*view, span, report_options.watch)).await?
+            let (usage, lost, exit_code) =
+                Box::pin(recent_usage(*view, span, report_options.watch)).await?;
+            prices = prices.or_price_of(&lost);
+            (usage, exit_code)
         }
         ReportScope::Recording(folder, options) => recorded_usage(&folder, *options)?,
     };
-    let report = CostReport::of(&usage, &report_options.prices, report_options.co2_kg_per_kwh);
+    let report = CostReport::of(&usage, &prices, report_options.co2_kg_per_kwh);
     let page = match report_options.form {
         ReportFormat::Text => report_output::render_text(&report),
         ReportFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
@@ -85,12 +89,12 @@ pub async fn run(report_options: ReportOptions) -> anyhow::Result<ExitCode> {
     Ok(exit_code)
 }
 
-/// The usage of the last `span`, and the exit code for its completeness.
+/// The usage of the last `span`, what the source says of the price, and the exit code for its completeness.
 async fn recent_usage(
     view: ViewSource,
     span: Duration,
     watch: Duration,
-) -> anyhow::Result<(UsageReport, ExitCode)> {
+) -> anyhow::Result<(UsageReport, LostGpuTime, ExitCode)> {
     let view = view.resolve_default(true).await;
     let aggregator = view.aggregator_address();
     let usage = query_usage(view, span, watch).await;
@@ -101,15 +105,19 @@ async fn query_usage(
     view: ViewSource,
     span: Duration,
     watch: Duration,
-) -> anyhow::Result<(UsageReport, ExitCode)> {
+) -> anyhow::Result<(UsageReport, LostGpuTime, ExitCode)> {
     let open = view.open_view().await?;
     if open.needs_warmup {
         snapshot_command::wait_for_samples(&open.source, watch).await?;
     }
     match open.source.ask_question(Question::Usage(span)).await? {
         Answer::Usage(usage) => {
+            let Answer::Overview(overview) = open.source.ask_question(Question::Overview).await?
+            else {
+                anyhow::bail!("unexpected answer: not an overview");
+            };
             let health = FleetSnapshot::fetch_health(&open.source).await?;
-            Ok((usage.as_ref().clone(), health.exit_code(false)))
+            Ok((usage.as_ref().clone(), overview.lost.clone(), health.exit_code(false)))
         }
         Answer::Refused(refusal) => anyhow::bail!("{refusal}"),
         _ => anyhow::bail!("unexpected answer; is the aggregator of this version?"),

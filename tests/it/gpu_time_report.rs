@@ -1,6 +1,6 @@
 //! `gaunt report`: GPU time, energy and cost from a recording and from a running aggregator.
 
-use std::process::Command;
+use std::{fs, process::Command};
 
 use serde_json::Value;
 
@@ -76,7 +76,11 @@ fn report_of_a_recording_is_exact_to_the_second_and_the_cent() {
 #[test]
 fn report_of_an_aggregator_covers_what_it_watched() {
     let sim = SimulatorProcess::start_healthy(2);
-    let aggregator = TestProcess::start_aggregator(&["--targets", &sim.list]);
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("gaunt.toml");
+    fs::write(&settings, "[cluster]\nprice_per_gpu_hour = 2.0\ncurrency = \"EUR\"\n").unwrap();
+    let arguments = ["--config", settings.to_str().unwrap(), "--targets", &sim.list];
+    let aggregator = TestProcess::start_aggregator(&arguments);
     let address = aggregator.served_address();
     wait_for("GPU time is counted", || {
         let (_, body) = get(&address, "/api/gaunt/v1/usage?last=5m")?;
@@ -85,9 +89,16 @@ fn report_of_an_aggregator_covers_what_it_watched() {
         usage["rows"].as_array()?.iter().any(has_time).then_some(())
     });
     let args = ["report", "--aggregator", &address, "--last", "5m", "--format", "json"];
-    let report: Value = serde_json::from_slice(&run_gaunt(&args).stdout).unwrap();
-    assert!(as_number(&report["total"]["gpu_hours"]) > 0.0, "{report}");
-    assert_eq!(report["total"]["cost"], Value::Null, "nobody said what it costs");
+    let report = |price: &[&str]| -> Value {
+        serde_json::from_slice(&run_gaunt(&[&args[..], price].concat()).stdout).unwrap()
+    };
+    for (price, currency, amount) in [(&[][..], "EUR", 2.0), (&["--price", "5"][..], "USD", 5.0)] {
+        let report = report(price);
+        let (hours, cost) = (&report["total"]["gpu_hours"], &report["total"]["cost"]);
+        assert!(as_number(hours) > 0.0, "{report}");
+        assert!((as_number(cost) - amount * as_number(hours)).abs() < 1e-9, "{report}");
+        assert_eq!(report["currency"], currency);
+    }
     let output = run_gaunt(&["report", "--aggregator", &address, "--price", "cheap"]);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && stderr.contains("MODEL=2.50"), "{stderr}");

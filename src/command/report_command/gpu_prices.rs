@@ -1,5 +1,6 @@
 //! GPU prices: the price of a GPU-hour by GPU model.
 
+use gaunt_api::LostGpuTime;
 use gaunt_schema::GlobPattern;
 
 /// Price of the GPUs whose model matches.
@@ -40,6 +41,18 @@ impl GpuPrices {
         self
     }
 
+    /// Takes the price of all other models, and its currency, from the source of the report if neither flags nor settings
+    /// have one. Prices by model of another currency stay alone.
+    #[must_use]
+    pub fn or_price_of(mut self, source: &LostGpuTime) -> Self {
+        let has_currency = self.by_model.is_empty() || *source.currency == *self.currency;
+        if self.default.is_none() && source.price_per_gpu_hour.is_some() && has_currency {
+            self.default = source.price_per_gpu_hour;
+            self.currency = source.currency.to_string();
+        }
+        self
+    }
+
     /// Price of a GPU-hour; none if unknown.
     pub fn of(&self, model: Option<&str>) -> Option<f64> {
         let matches = |price: &&GpuModelPrice| {
@@ -51,7 +64,29 @@ impl GpuPrices {
 
 #[cfg(test)]
 mod tests {
+    use gaunt_schema::SanitizedText;
+
     use super::*;
+
+    #[test]
+    fn price_of_the_source_is_for_what_flags_and_settings_leave_open() {
+        let source = LostGpuTime {
+            price_per_gpu_hour: Some(2.5),
+            currency: SanitizedText::new("EUR"),
+            ..LostGpuTime::default()
+        };
+        let none = || GpuPrices { currency: "USD".to_owned(), ..GpuPrices::default() };
+        let taken = none().or_price_of(&source);
+        assert_eq!((taken.default, taken.currency.as_str()), (Some(2.5), "EUR"));
+        let flag = none().with_flags(vec![(None, 4.0)], None).or_price_of(&source);
+        assert_eq!((flag.default, flag.currency.as_str()), (Some(4.0), "USD"));
+        let model = || vec![(Some("*L4".to_owned()), 0.5)];
+        let dollars = none().with_flags(model(), None).or_price_of(&source);
+        assert_eq!((dollars.default, dollars.currency.as_str()), (None, "USD"));
+        let euros = none().with_flags(model(), Some("EUR".to_owned())).or_price_of(&source);
+        assert_eq!((euros.default, euros.of(Some("NVIDIA L4"))), (Some(2.5), Some(0.5)));
+        assert_eq!(none().or_price_of(&LostGpuTime::default()), none());
+    }
 
     #[test]
     fn first_matching_price_applies() {
