@@ -450,6 +450,12 @@ pub struct ReportArguments {
     /// Report on a whole recording of `gaunt record` or of an aggregator instead.
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["aggregator", "targets", "targets_file", "file_sd", "http_sd", "dns_sd", "last", "prometheus"])]
     pub from: Option<PathBuf>,
+    /// Topology of the recorded cluster, as for `gaunt judge`.
+    #[arg(long, value_name = "FILE", requires = "from", conflicts_with_all = ["aggregator", "targets", "targets_file", "file_sd", "http_sd", "dns_sd", "prometheus"])]
+    pub topology: Vec<PathBuf>,
+    /// Jobs of the recorded cluster: output of `squeue --json`.
+    #[arg(long, value_name = "FILE", requires = "from", conflicts_with_all = ["aggregator", "targets", "targets_file", "file_sd", "http_sd", "dns_sd", "prometheus"])]
+    pub jobs: Vec<PathBuf>,
     /// Instead, one finding as a page of HTML that needs nothing else, with plots of its evidence: its id, or a unique
     /// part of it; open or closed, of an aggregator or of the end of a recording.
     #[arg(long, value_name = "ID", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "prometheus", "last", "price", "currency", "co2", "format", "watch"])]

@@ -383,10 +383,11 @@ async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode>
 /// Prints the page of one finding.
 async fn run_incident(options: cli::ReportArguments) -> anyhow::Result<ExitCode> {
     let settings = load_settings(&options.view.scrape)?;
+    let site = recorded_site(&options, &settings);
     let from = if let Some(folder) = options.from {
         explain_command::ExplainSource::Recording(judge_command::JudgeOptions {
             from: judge_command::JudgeSource::Folder(folder),
-            site: settings.site.clone(),
+            site,
             period: None,
             json: false,
         })
@@ -399,15 +400,29 @@ async fn run_incident(options: cli::ReportArguments) -> anyhow::Result<ExitCode>
     explain_command::run(options, settings.engine).await
 }
 
+/// Topology and jobs of a recording: the files of the flags, else those of the settings.
+fn recorded_site(options: &cli::ReportArguments, settings: &Settings) -> gaunt_site::SiteOptions {
+    let choose = |flags: &[PathBuf], settings: &[PathBuf]| {
+        if flags.is_empty() { settings.to_vec() } else { flags.to_vec() }
+    };
+    gaunt_site::SiteOptions {
+        topology: choose(&options.topology, &settings.site.topology),
+        jobs: choose(&options.jobs, &settings.site.jobs),
+    }
+}
+
 /// Builds the report options: flags take precedence over the price table of the settings.
 async fn report_options(
     options: cli::ReportArguments,
 ) -> anyhow::Result<report_command::ReportOptions> {
     let settings = load_settings(&options.view.scrape)?;
+    let site = recorded_site(&options, &settings);
     let prices = settings.prices.clone().with_flags(options.price, options.currency);
     let co2_kg_per_kwh = options.co2.or(settings.co2_kg_per_kwh);
     let scope = match options.from {
-        Some(folder) => report_command::ReportScope::Recording(folder, Box::new(settings.engine)),
+        Some(folder) => {
+            report_command::ReportScope::Recording(folder, Box::new((site, settings.engine)))
+        }
         None => report_command::ReportScope::Recent(
             Box::new(choose_view(options.view, settings, options.last).await?),
             options.last,

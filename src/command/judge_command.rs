@@ -126,7 +126,7 @@ struct PlayedRecording {
 }
 
 /// Deliveries of the site files.
-fn site_deliveries(
+pub(super) fn site_deliveries(
     files: &gaunt_site::SiteOptions,
 ) -> Result<Vec<Delivery>, gaunt_site::SiteError> {
     let topology = files.topology.iter().map(|file| {

@@ -10,7 +10,7 @@ use gaunt_schema::{Delivery, UnixMs};
 
 use super::{
     ViewSource, engine_preamble,
-    judge_command::{PageRecording, format_date_time},
+    judge_command::{PageRecording, format_date_time, site_deliveries},
     recording_health::report_recording_health,
     replay_instants::ReplayInstants,
     snapshot_command::{self, FleetSnapshot},
@@ -34,8 +34,8 @@ const SLOWEST_TICK: Duration = Duration::from_secs(1);
 pub enum ReportScope {
     /// The recent past, from an aggregator or this process.
     Recent(Box<ViewSource>, Duration),
-    /// A whole recording.
-    Recording(PathBuf, Box<gaunt_engine::EngineOptions>),
+    /// A whole recording, with the files of its topology and jobs.
+    Recording(PathBuf, Box<(gaunt_site::SiteOptions, gaunt_engine::EngineOptions)>),
 }
 
 /// Output format of a report.
@@ -76,7 +76,10 @@ pub async fn run(report_options: ReportOptions) -> anyhow::Result<ExitCode> {
             prices = prices.or_price_of(&lost);
             (usage, exit_code)
         }
-        ReportScope::Recording(folder, options) => recorded_usage(&folder, *options)?,
+        ReportScope::Recording(folder, options) => {
+            let (site, engine_options) = *options;
+            recorded_usage(&folder, &site, engine_options)?
+        }
     };
     let report = CostReport::of(&usage, &prices, report_options.co2_kg_per_kwh);
     let page = match report_options.form {
@@ -127,15 +130,17 @@ async fn query_usage(
 /// Replays a recording in virtual time and counts all of it; with the exit code for its completeness.
 fn recorded_usage(
     folder: &Path,
+    site: &gaunt_site::SiteOptions,
     options: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<(UsageReport, ExitCode)> {
+    let site = site_deliveries(site)?;
     if record::Recording::has_segments(folder) {
         let recording = record::Recording::open_folder(folder)?;
         let (span, period) = (recording.time_span(), recording.scrape_period());
         let options =
             gaunt_engine::EngineOptions { usage: recording_length(span), period, ..options };
         let engine = engine_preamble::resume_engine(&recording, span.0, options)?;
-        let usage = count_usage(recording.deliveries_from(span.0), span, engine)?;
+        let usage = count_usage(site, recording.deliveries_from(span.0), span, engine)?;
         return Ok((usage, report_recording_health(&recording)));
     }
     let recording = PageRecording::open_folder(folder)?;
@@ -143,7 +148,8 @@ fn recorded_usage(
     let targets = std::iter::once(Ok((span.0, Delivery::Targets(recording.recorded_targets()))));
     let batches = recording.read_batches().map(|batch| batch.map(|b| (b.at, Delivery::Batch(b))));
     let options = gaunt_engine::EngineOptions { usage: recording_length(span), period, ..options };
-    Ok((count_usage(targets.chain(batches), span, Engine::new(options))?, ExitCode::SUCCESS))
+    let usage = count_usage(site, targets.chain(batches), span, Engine::new(options))?;
+    Ok((usage, ExitCode::SUCCESS))
 }
 
 /// Length of a recording, its last tick included.
@@ -152,6 +158,7 @@ fn recording_length((first, last): (UnixMs, UnixMs)) -> Duration {
 }
 
 fn count_usage<E: std::error::Error + Send + Sync + 'static>(
+    site: Vec<Delivery>,
     deliveries: impl Iterator<Item = Result<(UnixMs, Delivery), E>>,
     (first, last): (UnixMs, UnixMs),
     mut engine: Engine,
@@ -159,6 +166,9 @@ fn count_usage<E: std::error::Error + Send + Sync + 'static>(
     let span = recording_length((first, last));
     let step = engine.scrape_period().min(SLOWEST_TICK);
     let mut instants = ReplayInstants::new(first, step).with_end(last);
+    for delivery in site {
+        engine.ingest_delivery(delivery);
+    }
     for delivery in deliveries {
         let (at, delivery) = delivery?;
         while let Some(instant) = instants.next_before(at) {

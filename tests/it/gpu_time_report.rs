@@ -74,6 +74,29 @@ fn report_of_a_recording_is_exact_to_the_second_and_the_cent() {
 }
 
 #[test]
+fn jobs_of_a_recording_come_from_the_file_that_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pages, jobs) = (folder.path().join("pages"), folder.path().join("jobs.json"));
+    let mut sim = Command::new(program_path("gaunt-sim"));
+    sim.args(["--nodes", "2", "--scenario", "healthy", "--span", "20s", "--write"]);
+    assert!(sim.arg(&pages).run_to_end().status.success());
+    let job = r#"{"jobs":[{"job_id":48211,"job_state":["RUNNING"],"account":"vision","nodes":"gpu[001-002]"}]}"#;
+    fs::write(&jobs, job).unwrap();
+    let from = ["report", "--format", "json", "--from", pages.to_str().unwrap()];
+    let report = |flags: &[&str]| -> Value {
+        let output = run_gaunt(&[&from[..], flags].concat());
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+    };
+    assert_eq!(report(&[])["by_job"][0]["account"], Value::Null);
+    let named = report(&["--jobs", jobs.to_str().unwrap()]);
+    assert_eq!(named["by_job"][0]["account"], "vision", "{named}");
+    for (source, why) in [(&["--aggregator", "x:1"][..], "cannot be used with"), (&[], "--from")] {
+        let live = run_gaunt(&[&["report", "--jobs", "jobs.json"], source].concat());
+        assert!(String::from_utf8_lossy(&live.stderr).contains(why), "{live:?}");
+    }
+}
+
+#[test]
 fn report_of_an_aggregator_covers_what_it_watched() {
     let sim = SimulatorProcess::start_healthy(2);
     let folder = tempfile::tempdir().unwrap();
