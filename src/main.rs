@@ -31,7 +31,7 @@ mod scrape_flags;
 mod source_choice;
 
 use scrape_flags::{build_checked_setup, build_scraping_setup, load_settings};
-use source_choice::{choose_aggregator, choose_view, open_series, past_options};
+use source_choice::{choose_aggregator, choose_view, join_clusters, open_series, past_options};
 
 /// Default log filter.
 const LOG: &str = "gaunt=info,gaunt_node=info,warn";
@@ -209,7 +209,7 @@ async fn run_ack(options: cli::AckArguments) -> anyhow::Result<ExitCode> {
         by: options.by,
         note: (!options.withdraw).then_some(options.note),
         accept: options.accept,
-        aggregator: choose_aggregator(options.aggregator, &settings),
+        aggregator: choose_aggregator(join_clusters(&options.aggregator), &settings),
         token_file: options.token_file,
     })
     .await

@@ -61,6 +61,11 @@ pub(crate) fn choose_aggregator(flag: Option<String>, settings: &Settings) -> Ag
         .with_authorities(settings.ca_file.clone(), std::env::var_os(AUTHORITIES_VARIABLE))
 }
 
+/// One address of all that `--aggregator` names; none without one.
+pub(crate) fn join_clusters(named: &[String]) -> Option<String> {
+    Some(named.join(&CLUSTER_SEPARATOR.to_string())).filter(|address| !address.is_empty())
+}
+
 /// Resolves the source of a console or snapshot: the aggregator of the flag, else the targets of the flags, else an
 /// aggregator from the environment or settings, else the targets of the settings, else the aggregator on this machine
 /// or this machine itself.
@@ -69,9 +74,7 @@ pub(crate) async fn choose_view(
     mut settings: Settings,
     recent: Duration,
 ) -> anyhow::Result<command::ViewSource> {
-    let separator = CLUSTER_SEPARATOR.to_string();
-    let named = Some(flags.aggregator.join(&separator)).filter(|named| !named.is_empty());
-    let address = choose_aggregator(named, &settings);
+    let address = choose_aggregator(join_clusters(&flags.aggregator), &settings);
     let has_flags = flags.scrape.server.prometheus.is_some()
         || !cli::sources_from_flags(&flags.scrape)?.is_empty();
     let targets = address.named_by != AggregatorNamedBy::Flag && has_flags;

@@ -7,7 +7,7 @@ use clap::Args;
 /// Options of `ack`.
 #[derive(Args, Clone, Debug)]
 pub struct AckArguments {
-    /// Finding id, or a part of it that is unique among open findings.
+    /// Finding id, or a part of it that is unique among open findings; of several clusters, ids begin with the cluster.
     pub finding: String,
     /// Note, such as the action taken, a deadline or a ticket.
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -21,9 +21,10 @@ pub struct AckArguments {
     /// User name; default: $USER.
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
-    /// Aggregator to query; overrides $GAUNT_AGGREGATOR.
+    /// Aggregator to query; overrides $GAUNT_AGGREGATOR. Several clusters: NAME=URL for each, repeated; the one that has
+    /// the finding gets the action.
     #[arg(long, value_name = "URL")]
-    pub aggregator: Option<String>,
+    pub aggregator: Vec<String>,
     /// CA certificates in PEM with which it is verified; default: $GAUNT_CA_FILE, else the system's.
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,

@@ -9,6 +9,7 @@ use super::{
     AggregatorAddress, aggregator_address::token_from_environment,
     explain_command::resolve_finding_id, snapshot_command,
 };
+use crate::answer_source::AnswerSourceError;
 use gaunt_api::{
     Answer, FindingAction, FindingCommand, FindingList, Question,
     finding_action::{MAX_NAME, MAX_NOTE},
@@ -25,7 +26,7 @@ pub struct AckOptions {
     pub note: Option<String>,
     /// Accept the present level as the baseline; the finding closes.
     pub accept: bool,
-    /// The aggregator.
+    /// The aggregator, or those of several clusters.
     pub aggregator: AggregatorAddress,
     /// The token file; without one the token comes from the environment.
     pub token_file: Option<PathBuf>,
@@ -45,9 +46,10 @@ pub async fn run(options: AckOptions) -> anyhow::Result<ExitCode> {
         );
     }
     let address = &options.aggregator;
-    let aggregator = address.build_client()?.with_token(read_token(options.token_file)?);
-    let open = aggregator.ask_question(&Question::Findings).await;
-    let Answer::Findings(open) = open.map_err(|error| address.explain_error(error))? else {
+    let explain = |error: AnswerSourceError| super::explain_error(Some(address), error.into());
+    let source = address.open_source(read_token(options.token_file)?)?;
+    let open = source.ask_question(Question::Findings).await;
+    let Answer::Findings(open) = open.map_err(explain)?.into_result()? else {
         anyhow::bail!("unexpected answer: not a list of findings");
     };
     let id = resolve_finding_id(Some(&options.finding), &open, &FindingList::default())?;
@@ -59,7 +61,7 @@ pub async fn run(options: AckOptions) -> anyhow::Result<ExitCode> {
     let is_acknowledgement = options.note.is_some();
     let action =
         FindingAction { finding: id.clone(), by: SanitizedText::new(&by), command, seen: None };
-    match aggregator.send_action(&action).await.map_err(|error| address.explain_error(error))? {
+    match source.send_action(action).await.map_err(explain)? {
         Answer::Refused(refusal) => anyhow::bail!("{refusal}"),
         _ if options.accept => snapshot_command::print_page(&format!(
             "{id} is closed: its present level is the new baseline, accepted by {by}\n"

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
 use serde_json::Value;
 
@@ -99,4 +99,42 @@ fn clusters_are_joined_and_a_silent_one_is_said() {
     assert!(warnings.contains("cluster hall-2 is left out: aggregator"), "{warnings}");
     let output = run_gaunt(&["explain", "--aggregator", &named.join(";")]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("asks one cluster"), "{output:?}");
+}
+
+#[test]
+fn acknowledgement_goes_to_the_cluster_of_the_finding() {
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, "a-token-of-both-halls").unwrap();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
+    let halls = ["hall-1", "hall-2"].map(|hall| {
+        let text = format!("[cluster]\nname = \"{hall}\"\n[serve]\ntoken_file = \"token\"\n");
+        let settings = folder.path().join(format!("{hall}.toml"));
+        fs::write(&settings, text).unwrap();
+        let settings = settings.to_str().unwrap();
+        TestProcess::start_aggregator(&["--config", settings, "--targets", "127.0.0.1:1"])
+    });
+    let addresses = halls.each_ref().map(TestProcess::served_address);
+    for address in &addresses {
+        wait_for("the finding of a cluster", || {
+            let (_, findings) = get(address, "/api/gaunt/v1/findings")?;
+            findings.contains("target_down").then_some(())
+        });
+    }
+    let named = [format!("hall-1={}", addresses[0]), format!("hall-2={}", addresses[1])];
+    let flags = ["--aggregator", &named[0], "--aggregator", &named[1]];
+    let ack = |finding: &str| {
+        let token = ["--by", "alice", "--token-file", token.to_str().unwrap()];
+        let output = run_gaunt(&[&["ack", finding], &token[..], &flags[..]].concat());
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap())
+    };
+    let [_, several] = ack("target_down");
+    assert!(several.contains("target_down is ambiguous; it matches\n  hall-1/target"), "{several}");
+    let [_, none] = ack("hall-3/target_down");
+    assert!(none.contains("contains hall-3/target_down; known ids are\n  hall-"), "{none}");
+    let [done, error] = ack("hall-2/target_down");
+    assert_eq!(done, "hall-2/target_down/127.0.0.1 is acknowledged by alice\n", "{error}");
+    let has_name =
+        |address: &String| get(address, "/api/gaunt/v1/findings").unwrap().1.contains("alice");
+    assert_eq!(addresses.each_ref().map(has_name), [false, true]);
 }
