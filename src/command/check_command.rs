@@ -96,7 +96,8 @@ fn check_files(files: &CheckPaths, read_settings: SettingsReader) -> CheckResult
         }
     }
     for path in &files.node_settings {
-        result.add(check_node_settings(path));
+        result.files += 1;
+        result.errors.extend(check_node_settings(path).err().into_iter().flatten());
     }
     for path in &files.topology {
         check_topology(path, &mut result);
@@ -139,12 +140,13 @@ fn check_topology(path: &Path, result: &mut CheckResult) {
     result.errors.extend(topology.skipped.map(|skipped| skipped.to_string()));
 }
 
-fn check_node_settings(path: &Path) -> Result<(), String> {
+fn check_node_settings(path: &Path) -> Result<(), Vec<String>> {
     let line = ["gaunt-node".as_ref(), "--config".as_ref(), path.as_os_str()];
-    let arguments = NodeArguments::try_parse_from(line).map_err(|error| error.to_string())?;
-    let plan = exporter_settings::build_plan(&arguments).map_err(|error| error.to_string())?;
+    let arguments = NodeArguments::try_parse_from(line).map_err(|error| vec![error.to_string()])?;
+    let plan = exporter_settings::build_plan(&arguments)
+        .map_err(exporter_settings::ExporterSettingsError::into_messages)?;
     let access = plan.web_config.as_deref().map(WebAccess::from_file).transpose();
-    access.map(drop).map_err(|error| error.to_string())
+    access.map(drop).map_err(|error| vec![error.to_string()])
 }
 
 #[cfg(test)]
@@ -208,17 +210,18 @@ mod tests {
     fn every_file_has_its_error_with_line_and_next_step() {
         let result = check(&[
             ("gaunt.toml", "[gather]\n\nperod = \"1s\"\n"),
-            ("node.toml", "\nperiod = \"5\"\n"),
+            ("node.toml", "\nperiod = \"5\"\nlisten = 1\n"),
             ("topology.toml", "[[switch]]\nnonsense = 1\n"),
             (
                 "rules.yml",
                 "groups:\n- name: a\n  rules:\n  - alert: A\n    expr: gaunt_findin > 0\n",
             ),
         ]);
-        assert_eq!(result.errors.len(), 4, "{:?}", result.errors);
+        assert_eq!(result.errors.len(), 5, "{:?}", result.errors);
         for (error, start) in result.errors.iter().zip([
             "gaunt.toml:3: ",
             "node.toml:2: ",
+            "node.toml:3: listen: ",
             "topology.toml:",
             "rules.yml:5: gaunt_findin is no metric",
         ]) {

@@ -2,12 +2,10 @@
 
 use std::{ops::Range, time::Duration};
 
+use gaunt_node::toml_faults::read_toml;
 use gaunt_schema::plain_error;
 use serde::Deserialize;
-use toml::{
-    Spanned,
-    de::{DeTable, DeValue},
-};
+use toml::Spanned;
 
 use super::{
     alerting::{AlertmanagerSection, ClusterSection, ReportSection},
@@ -24,9 +22,6 @@ use gaunt_judge::Thresholds;
 
 /// The largest page limit, in bytes: at most sixteen pages above half a mebibyte are read at once.
 const LARGEST_BODY: u64 = 256 << 20;
-
-/// How many faults of a file are reported at most: more than one corrects at once.
-const MAX_FAULTS: usize = 100;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -222,11 +217,9 @@ impl SettingsFault {
 impl SettingsFile {
     /// Parses the text of a file; else returns every fault, in the order of the lines.
     pub(super) fn parse(text: &str) -> Result<Self, Vec<SettingsFault>> {
-        let (table, errors) = DeTable::parse_recoverable(text);
-        if !errors.is_empty() {
-            return Err(errors.iter().map(|error| SettingsFault::of(text, error)).collect());
-        }
-        let (file, mut faults) = Self::read_table(text, table);
+        let (file, errors) = read_toml::<Self>(text);
+        let mut faults: Vec<SettingsFault> =
+            errors.iter().map(|error| SettingsFault::of(text, error)).collect();
         if let Some(file) = &file {
             // A check across keys says nothing of a section in which a key is left out as faulty.
             let left_out: Vec<usize> =
@@ -239,31 +232,6 @@ impl SettingsFile {
         }
         faults.sort_by_key(|fault| fault.span.start);
         file.filter(|_| faults.is_empty()).ok_or(faults)
-    }
-
-    /// Reads the sections without the keys that have faults, and returns these faults.
-    fn read_table(
-        text: &str,
-        mut table: Spanned<DeTable<'_>>,
-    ) -> (Option<Self>, Vec<SettingsFault>) {
-        let (mut faults, mut removed) = (Vec::new(), Vec::new());
-        while faults.len() < MAX_FAULTS {
-            let error = match Self::deserialize(toml::Deserializer::from(table.clone())) {
-                Ok(file) => return (Some(file), faults),
-                Err(error) => error,
-            };
-            let fault = SettingsFault::of(text, &error);
-            let Some(key) = remove_key(table.get_mut(), &fault.span) else {
-                faults.push(fault);
-                break;
-            };
-            let is_missing = |key| error.message().starts_with(&format!("missing field `{key}`"));
-            if !removed.iter().any(is_missing) {
-                faults.push(fault);
-            }
-            removed.push(key);
-        }
-        (None, faults)
     }
 
     /// Checks the thresholds; reports an error at the line of its key.
@@ -338,28 +306,6 @@ fn named_key(text: &str, start: usize, what: &str) -> Option<usize> {
 /// Where the section of this offset begins.
 fn section_start(text: &str, offset: usize) -> usize {
     text.get(..=offset).unwrap_or(text).rfind("\n[").unwrap_or(0)
-}
-
-/// Removes the innermost key that contains the span, and returns its name.
-fn remove_key(table: &mut DeTable<'_>, span: &Range<usize>) -> Option<String> {
-    if let Some(key) = table.iter_mut().find_map(|(_, value)| remove_below(value.get_mut(), span)) {
-        return Some(key);
-    }
-    let contains = |outer: Range<usize>| outer.start <= span.start && span.end <= outer.end;
-    let found = table.iter().find(|(key, value)| contains(key.span()) || contains(value.span()));
-    let key = found?.0.clone();
-    table.remove(&key)?;
-    Some(key.into_inner().into_owned())
-}
-
-fn remove_below(value: &mut DeValue<'_>, span: &Range<usize>) -> Option<String> {
-    match value {
-        DeValue::Table(table) => remove_key(table, span),
-        DeValue::Array(values) => {
-            values.iter_mut().find_map(|value| remove_below(value.get_mut(), span))
-        }
-        _ => None,
-    }
 }
 
 /// Adds the key to the parser's message, in words for people.

@@ -252,7 +252,7 @@ fn invalid_flags_are_rejected_with_the_next_step() {
     );
     assert_eq!(
         refused(&["--sys-root", "/nowhere"]),
-        "gaunt-node: /nowhere is not a folder; check --sys-root\n"
+        "gaunt-node: --sys-root: /nowhere is not a folder; correct the path\n"
     );
     assert!(refused(&["--period", "0s"]).contains("must be between 100ms and 60s"));
     assert!(refused(&["--period", "5"]).contains("write a duration with its unit: 1s, 500ms"));

@@ -32,6 +32,7 @@ pub mod server_stream;
 mod setting_values;
 pub mod thread_read;
 mod tick_frames;
+pub mod toml_faults;
 mod wall_clock;
 pub mod watchdog;
 pub mod web_access;
