@@ -37,7 +37,7 @@ mod tests;
 mod unit_words;
 
 pub use filter_completion::{CompletionCandidate, FilterCompletion, complete_filter, quote_text};
-pub use filter_error::FilterError;
+pub use filter_error::{FilterError, nearest_word};
 pub use select_rows::{NO_TEXT, RowSource, SelectedRows, TextColumn, select_rows};
 
 /// The longest filter, in bytes: several screen widths.

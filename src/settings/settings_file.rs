@@ -2,6 +2,7 @@
 
 use std::{ops::Range, time::Duration};
 
+use gaunt_api::filter::nearest_word;
 use gaunt_node::toml_faults::read_toml;
 use gaunt_schema::plain_error;
 use serde::Deserialize;
@@ -22,6 +23,9 @@ use gaunt_judge::Thresholds;
 
 /// The largest page limit, in bytes: at most sixteen pages above half a mebibyte are read at once.
 const LARGEST_BODY: u64 = 256 << 20;
+
+/// Of a section with more keys than these, an error names the nearest one and not all.
+const LISTED_KEYS: usize = 30;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -323,6 +327,7 @@ fn explain_error(text: &str, span: &Range<usize>, message: &str) -> String {
     let line = &before[line_start..];
     let line = format!("{line}{}", after.lines().next().unwrap_or(""));
     if message.starts_with("unknown key") {
+        let message = shorten_known_keys(&message).unwrap_or(message);
         return format!("{message}; correct the name or remove the line");
     }
     if let Some(missing) = message.strip_prefix("missing field ") {
@@ -333,4 +338,20 @@ fn explain_error(text: &str, span: &Range<usize>, message: &str) -> String {
         // A line without a key is not a setting.
         _ => format!("{message}; write [SECTION], KEY = VALUE or a comment"),
     }
+}
+
+/// The message about an unknown key of a section with many keys: with the nearest one, and where all are listed.
+fn shorten_known_keys(message: &str) -> Option<String> {
+    let (unknown, known) = message.split_once(", known keys are ")?;
+    let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+    if known.len() <= LISTED_KEYS {
+        return None;
+    }
+    let key = unknown.split('`').nth(1)?;
+    let meant = nearest_word(key, known.into_iter());
+    let all = "the sample config/gaunt.toml has all keys of this section";
+    Some(match meant {
+        Some(meant) => format!("{unknown}: did you mean `{meant}`? If not, {all}"),
+        None => format!("{unknown}: {all}"),
+    })
 }

@@ -94,6 +94,17 @@ fn invalid_setting_is_refused_with_file_line_key_and_next_step() {
              `history`, `store`, `prometheus`; correct the name or remove the line",
         ),
         (
+            "[judge]\nbusiest_cpu_rati = 0.5\n",
+            "gaunt.toml:2: unknown key `busiest_cpu_rati`: did you mean `busiest_cpu_ratio`? If not, \
+             the sample config/gaunt.toml has all keys of this section; correct the name or remove the \
+             line",
+        ),
+        (
+            "[judge]\nfoo = 0.5\n",
+            "gaunt.toml:2: unknown key `foo`: the sample config/gaunt.toml has all keys of this \
+             section; correct the name or remove the line",
+        ),
+        (
             "\n[gather]\nperiod = \"0s\"\n",
             "gaunt.toml:3: period: 0s is out of range; allowed are 100ms to 60m",
         ),

@@ -61,10 +61,7 @@ impl fmt::Display for FilterError {
 impl std::error::Error for FilterError {}
 
 /// Returns the most similar known word, if one is close.
-pub(super) fn nearest_word<'a>(
-    word: &str,
-    known: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn nearest_word<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_ascii_lowercase();
     let allowed = (word.len() / 3).clamp(1, 4);
     known
