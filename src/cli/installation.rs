@@ -37,7 +37,8 @@ pub struct CheckArguments {
     /// Topology in any supported format, besides the files that the settings name.
     #[arg(long, value_name = "FILE")]
     pub topology: Vec<PathBuf>,
-    /// Prometheus rules: structure, and the names of gaunt's metrics in them. Check PromQL with `promtool check rules`.
-    #[arg(long, value_name = "FILE")]
+    /// Prometheus rules, such as rules/*.yml: structure, brackets and quotes, and the names of gaunt's metrics in them.
+    /// Check PromQL with `promtool check rules`.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
     pub rules: Vec<PathBuf>,
 }

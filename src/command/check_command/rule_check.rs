@@ -1,6 +1,7 @@
 //! Checks of Prometheus rule files: their structure, and the names of gaunt's metrics in their expressions.
 //!
-//! PromQL itself is left to promtool, which knows nothing of names: a misspelt metric makes an alert that never fires.
+//! Of PromQL only brackets and quotes are checked. The rest is left to promtool, which knows nothing of names: a misspelt
+//! metric makes an alert that never fires.
 
 use std::{collections::BTreeSet, fs, io::Read as _, path::Path};
 
@@ -73,6 +74,12 @@ pub(super) fn list_errors(path: &Path, text: &str) -> Vec<String> {
                     "{file}:{line}: a rule of the group {group:?} needs record or alert, and not both"
                 ));
             }
+            if let Some(fault) = find_syntax_fault(&rule.expr.value) {
+                let name = rule.alert.as_ref().or(rule.record.as_ref()).unwrap_or(&group.name);
+                errors.push(format!(
+                    "{file}:{line}: the expression of {name:?} {fault}; `promtool check rules` says more"
+                ));
+            }
             for name in gaunt_metrics(&rule.expr.value).iter().filter(|name| !is_known(name)) {
                 // A block expression begins at its first line; the name may be further down.
                 let first = usize::try_from(line).unwrap_or(1);
@@ -85,6 +92,48 @@ pub(super) fn list_errors(path: &Path, text: &str) -> Vec<String> {
         }
     }
     errors
+}
+
+/// What is wrong with the brackets and quotes of an expression, or that it is empty.
+fn find_syntax_fault(expression: &str) -> Option<String> {
+    let (mut open, mut is_empty) = (Vec::new(), true);
+    let mut letters = expression.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '#' => {
+                letters.find(|letter| *letter == '\n');
+                continue;
+            }
+            '"' | '\'' | '`' if !skip_quoted(&mut letters, letter) => {
+                return Some(format!("has an unclosed {letter}"));
+            }
+            '(' | '[' | '{' => open.push(letter),
+            ')' | ']' | '}' => {
+                let pairs = [('(', ')'), ('[', ']'), ('{', '}')];
+                if !open.pop().is_some_and(|opening| pairs.contains(&(opening, letter))) {
+                    return Some(format!("has a {letter} that closes nothing"));
+                }
+            }
+            _ => {}
+        }
+        is_empty &= letter.is_whitespace();
+    }
+    match open.pop() {
+        Some(letter) => Some(format!("has an unclosed {letter}")),
+        None => is_empty.then(|| "is empty".to_owned()),
+    }
+}
+
+/// Skips the rest of a quoted value; false if it does not end.
+fn skip_quoted(letters: &mut std::str::Chars<'_>, quote: char) -> bool {
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' if quote != '`' => _ = letters.next(),
+            _ if letter == quote => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// The names of gaunt's metrics in an expression, outside of quoted values.
@@ -128,5 +177,35 @@ mod tests {
         let found = errors(text);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with("rules.yml:7: gaunt_findig is no metric"), "{found:?}");
+    }
+
+    #[test]
+    fn expression_that_cannot_parse_is_named_with_its_rule() {
+        let fault = |expression: &str| {
+            let text =
+                format!("groups:\n- name: a\n  rules:\n  - alert: A\n    expr: {expression}\n");
+            errors(&text).pop().unwrap_or_default()
+        };
+        for (expression, expected) in [
+            ("sum(", "has an unclosed ("),
+            ("\"\"", "is empty"),
+            ("\" # nothing\"", "is empty"),
+            ("up[5m) > 0", "has a ) that closes nothing"),
+            ("up} > 0", "has a } that closes nothing"),
+            ("up{job=\"a}", "has an unclosed \""),
+        ] {
+            let expected = format!("rules.yml:5: the expression of \"A\" {expected}; `promtool");
+            assert!(
+                fault(expression).starts_with(&expected),
+                "{expression}: {}",
+                fault(expression)
+            );
+        }
+        for valid in [
+            r#"up{job=~"a(\\\"b", env='[', x=`\`} > 0"#,
+            "sum by (node) (rate(up[5m])) or vector(1)",
+        ] {
+            assert_eq!(fault(valid), "", "{valid}");
+        }
     }
 }
