@@ -91,7 +91,11 @@ fn check_files(files: &CheckPaths, read_settings: SettingsReader) -> CheckResult
     for path in &files.settings {
         result.files += 1;
         match read_settings(path) {
-            Ok(named) => check_named_files(&named, &mut result),
+            Ok(named) => {
+                let before = result.errors.len();
+                check_named_files(&named, &mut result);
+                add_lines(path, &mut result.errors[before..]);
+            }
             Err(errors) => result.errors.extend(errors),
         }
     }
@@ -131,6 +135,25 @@ fn check_named_files(named: &NamedFiles, result: &mut CheckResult) {
         let (files, error) = access.check_files();
         result.files += files;
         result.errors.extend(error);
+    }
+}
+
+/// Puts the line of the settings that names the file before an error about a file that cannot be read.
+fn add_lines(settings: &Path, errors: &mut [String]) {
+    let text = std::fs::read_to_string(settings).unwrap_or_default();
+    let folder = settings.parent().unwrap_or(Path::new(""));
+    let named: Vec<(usize, String)> = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim_start().starts_with('#'))
+        .flat_map(|(index, line)| line.split('"').skip(1).step_by(2).map(move |name| (index, name)))
+        .filter(|(_, name)| !name.is_empty())
+        .map(|(index, name)| (index + 1, format!("{}: ", folder.join(name).display())))
+        .collect();
+    for error in errors.iter_mut().filter(|error| error.contains(" (os error ")) {
+        if let Some((line, _)) = named.iter().find(|(_, path)| error.contains(path)) {
+            *error = format!("{}:{line}: {error}", settings.display());
+        }
     }
 }
 
@@ -274,17 +297,17 @@ mod tests {
         let errors = result.errors.join("\n");
         for part in [
             "every user can read the token",
-            "missing.toml",
+            "gaunt.toml:5: cannot read missing.toml: No such file or directory",
             "jobs.json:1",
-            "none.txt",
+            "gaunt.toml:9: none.txt: No such file or directory",
             "the password of \"alice\" is no bcrypt hash",
             "cannot read node-web.yml",
             "hosts.txt:2: host list \"b[1-\"",
             "sd-b.yml: line ",
             "sd-c.yml: ",
-            "none.json",
-            "cannot read no-ca.pem",
-            "cannot read no-token",
+            "gaunt.toml:10: none.json: No such file or directory (os error 2); check the path",
+            "gaunt.toml:15: cannot read no-ca.pem",
+            "gaunt.toml:18: cannot read no-token",
         ] {
             assert!(errors.contains(part), "{part} is not in {errors}");
         }
