@@ -23,6 +23,8 @@ use gaunt_api::{DeviceDetail, Finding};
 
 /// Most findings above the graphs.
 const FINDINGS: usize = 2;
+/// Most lines of labels.
+const LABEL_LINES: usize = 4;
 /// Number of events below the graphs.
 const EVENTS: usize = 6;
 
@@ -181,19 +183,18 @@ fn render_headline(node: &SanitizedText, device: &DeviceDetail, theme: Theme) ->
 
 /// Renders the labels of the device's info series, in as many lines as needed.
 fn render_info_labels(device: &DeviceDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
-    let mut words = Vec::new();
+    let columns = width.saturating_sub(12);
+    let mut groups = Vec::new();
     for labels in device.info.values() {
         let non_empty = labels.iter().filter(|(_, value)| !value.is_empty());
-        words.extend(non_empty.map(|(label, value)| format!("{label} {value}")));
+        let text = non_empty.map(|(label, value)| format!("{label} {value}"));
+        groups.extend(text.flat_map(|text| display_text::wrap_text(&text, columns)));
     }
-    if words.is_empty() {
-        return Vec::new();
-    }
-    let text = display_text::wrap_text(&words.join("   "), width.saturating_sub(12));
+    let text = display_text::join_groups(&groups, "   ", columns);
     let titles = std::iter::once("LABELS").chain(std::iter::repeat(""));
     let style = theme.style_for(StyleRole::Dim);
     titles
-        .zip(text.into_iter().take(3))
+        .zip(text.into_iter().take(LABEL_LINES))
         .map(|(title, line)| render_titled_line(title, vec![Span::styled(line, style)], theme))
         .collect()
 }
