@@ -285,8 +285,8 @@ const fn default_columns(subject: Subject) -> &'static [&'static str] {
 
 #[rustfmt::skip]
 const GPUS: &[&str] = &[
-    "node", "gpu", "state", "job", "utilization", "power", "temperature", "memory_used", "finding",
-    "recent_power", "sm_active", "tensor_active", "sm_clock", "user", "model",
+    "node", "gpu", "state", "job", "utilization", "lost", "power", "temperature", "memory_used",
+    "finding", "recent_power", "sm_active", "tensor_active", "sm_clock", "user", "model",
 ];
 
 #[rustfmt::skip]

@@ -95,6 +95,7 @@ fn gpu_table_from(first: usize) -> AnswerTable {
             ("state", text_cells(&state)),
             ("job", text_cells(&["8812"; 16])),
             ("utilization", of(&|_| Some(1.0))),
+            ("lost", of(&|_| Some(1.0))),
             ("power", of(&|row| Some(180.0 + row as f64 * 30.0))),
             ("temperature", of(&|row| (row != 3).then_some(52.0))),
             ("memory_used", of(&|_| Some(61.2 * f64::from(1 << 30)))),
