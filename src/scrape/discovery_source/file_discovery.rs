@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    io,
     path::{Path, PathBuf},
 };
 
@@ -65,7 +64,7 @@ pub(super) async fn watch_files(
                 reads.start_read(move || files.into_polled());
             }
             Err(error) => {
-                let why = explain_unread(&error);
+                let why = plain_error::io(&error);
                 let failed = DiscoveryError::Read { what: what.clone(), why };
                 if std::mem::replace(&mut answers, false) && !sender.send_update(Err(failed)).await
                 {
@@ -74,10 +73,6 @@ pub(super) async fn watch_files(
             }
         }
     }
-}
-
-fn explain_unread(error: &io::Error) -> String {
-    format!("{}; check the path", plain_error::io(error))
 }
 
 /// Reads the files of a pattern once, and returns their number with the first error of each.
@@ -148,7 +143,10 @@ impl WatchedFiles {
 
     fn read_files(&mut self) -> Result<DiscoveredTargets, DiscoveryError> {
         let what = self.pattern.display().to_string();
-        let unreadable = |error| DiscoveryError::Read { what, why: explain_unread(&error) };
+        let unreadable = |error| {
+            let why = format!("{}; check the path", plain_error::io(&error));
+            DiscoveryError::Read { what, why }
+        };
         let paths = file_polling::matching_files(&self.pattern).map_err(unreadable)?;
         for (path, file) in &mut self.files {
             file.missing = if paths.contains(path) { 0 } else { file.missing + 1 };
