@@ -94,12 +94,7 @@ impl MedianShift {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A number from -1 to 1 that looks random.
-    fn noise(at: u32) -> f64 {
-        let mixed = (at ^ 0x9e37).wrapping_mul(0x85eb_ca6b);
-        f64::from((mixed ^ (mixed >> 13)).wrapping_mul(0xc2b2_ae35) >> 8) / f64::from(1 << 23) - 1.0
-    }
+    use crate::shift_detector::tests::noise;
 
     /// Returns the rounds after the 24th at which a shift is likely: of the rounds themselves, and of their median. They
     /// vary by half a percent, and each eighth falls into an evaluation that shows in the next one as well.

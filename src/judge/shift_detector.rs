@@ -194,11 +194,11 @@ impl ShiftDetector {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// A number from -1 to 1 that looks random.
-    fn noise(at: u32) -> f64 {
+    pub(crate) fn noise(at: u32) -> f64 {
         let mixed = (at ^ 0x9e37).wrapping_mul(0x85eb_ca6b);
         f64::from((mixed ^ (mixed >> 13)).wrapping_mul(0xc2b2_ae35) >> 8) / f64::from(1 << 23) - 1.0
     }

@@ -1,7 +1,8 @@
 //! Lateness of this process's own timers: what it could not handle in time is not the targets' fault.
 //!
-//! A timer tick is due every [`BEAT`], on a simulated network every [`SIMULATED_BEAT`]. A delay of the tick is time in which this process ran no task: an attempt with
-//! a delay of a large part of its deadline carries no information about its target.
+//! A timer tick is due every [`BEAT`], on a simulated network every [`SIMULATED_BEAT`]. A delay of the tick is time in
+//! which this process ran no task: an attempt with a delay of a large part of its deadline carries no information about
+//! its target.
 
 use std::{
     sync::{
