@@ -77,10 +77,10 @@ fn lasting_pause(judge: &JudgeState, cluster: &Cluster) -> Option<PendingFinding
     )
 }
 
-/// Whether a finding tells how long a job has stood still.
+/// Whether a finding tells how long a job has stood still, and not how long its pauses have become.
 fn tells_of_a_pause(told: &Finding) -> bool {
-    let (label, _) = EvidenceRow::PauseSeconds.label();
-    told.evidence.iter().any(|item| item.what == label)
+    let has = |row: EvidenceRow| told.evidence.iter().any(|item| item.what == row.label().0);
+    has(EvidenceRow::PauseSeconds) && !has(EvidenceRow::PauseShare)
 }
 
 /// Returns a finding about the storage that a job waits for in its pauses: a warning at most.
