@@ -8,7 +8,7 @@ use gaunt_schema::DeviceClass;
 use super::{JudgeState, gpu_tracker::GpuTracker, job_group::JobGroup, robust_stats::median};
 
 /// A node that idles less than this share of the one that idles most only waits for it.
-const NEIGHBOUR_SHARE: f64 = 0.5;
+pub(super) const NEIGHBOUR_SHARE: f64 = 0.5;
 
 /// Least share of a job's slowdown that the idle time of a rank must be to explain it.
 const EXPLAINED_SHARE: f64 = 0.4;

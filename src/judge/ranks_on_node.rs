@@ -1,6 +1,6 @@
 //! The GPUs of a job on one of its nodes: which they are, which are low, and how busy the others are.
 
-use gaunt_cluster::{Cluster, Node};
+use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{DeviceClass, catalogue::gpu};
 
 use super::{
@@ -46,6 +46,22 @@ pub(super) fn utilization_elsewhere(
         }
         _ => group.utilization,
     }
+}
+
+/// Returns by how much the GPUs of a job on one of its nodes are less busy than usual.
+pub(super) fn utilization_drop(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    group: &JobGroup,
+    id: NodeId,
+) -> Option<f64> {
+    let (now, gap) = (cluster.now(), cluster.freshness_window());
+    let rows = rows_in_group(judge, cluster, cluster.node_by_id(id)?, group);
+    let drop = |row: &u32| {
+        let averages = &judge.gpus.get(*row as usize)?.averages;
+        Some(averages.usual_utilization()? - averages.utilization_at(now, gap)?)
+    };
+    median(rows.iter().filter_map(drop))
 }
 
 /// Returns the median pace of a job group without these GPUs.

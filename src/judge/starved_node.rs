@@ -10,11 +10,13 @@ use super::{
     host_averages::{BaselineComparison, HostAverages},
     host_evidence::PressureSource,
     host_pressure::{HostPressure, OutlyingPressure, only_pressed},
-    idle_ranks::IdleRanks,
+    idle_ranks::{IdleRanks, NEIGHBOUR_SHARE},
     job_group::JobGroup,
     job_survey::does_less_of_the_same,
     pending_finding::PendingFinding,
-    ranks_on_node::{low_between_samples, pace_elsewhere, rows_in_group, utilization_elsewhere},
+    ranks_on_node::{
+        low_between_samples, pace_elsewhere, rows_in_group, utilization_drop, utilization_elsewhere,
+    },
     robust_stats::median,
     sample_interval::SampleInterval,
 };
@@ -251,8 +253,19 @@ impl<'a> StarvedNode<'a> {
         let evidence = judge.gangs.of(self.group);
         let is_slower =
             || evidence.is_steady(self.group) && evidence.is_slower(self.group, &judge.limits);
-        (others_wait && self.low.len() == self.of && is_slower())
+        let is_alone = others_wait && self.low.len() == self.of && is_slower();
+        (is_alone && !self.idles_with_another(judge, cluster))
             || self.is_plainly_waited_for(judge, cluster)
+    }
+
+    /// Whether another node of its job has lost at least half as much of its utilization: then both wait for something else.
+    fn idles_with_another(&self, judge: &JudgeState, cluster: &Cluster) -> bool {
+        let Some(baseline) = self.baseline else { return false };
+        let least = (baseline - self.utilization) * NEIGHBOUR_SHARE;
+        let others = self.group.nodes.iter().filter(|id| **id != self.id);
+        others
+            .filter_map(|id| utilization_drop(judge, cluster, self.group, *id))
+            .any(|drop| drop >= least)
     }
 
     /// Whether the others are busier than it.

@@ -95,6 +95,24 @@ fn checkpoint_that_one_rank_writes_is_none() {
 }
 
 #[test]
+fn two_nodes_that_idle_more_than_before_wait_for_something_else() {
+    let told = |idle: &'static [f64]| {
+        let mut fixture = fixture_of(4);
+        fixture.run(300, |second, node| {
+            let tensor = if second > 200 { 0.2 } else { 0.3 };
+            let busy = idle.get(node).copied().filter(|_| second > 200).unwrap_or(0.99);
+            job_page(node, (busy, tensor))
+        });
+        let open = fixture.judge.open_findings().into_iter();
+        let starved = open.filter(|finding| finding.id.starts_with("data_starved"));
+        starved.map(|it| (it.id.clone(), it.severity)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&[0.7]), [("data_starved/gpu001".to_owned(), Severity::Warning)]);
+    let both = told(&[0.7, 0.75]);
+    assert!(both.iter().all(|(_, severity)| *severity == Severity::Info), "{both:?}");
+}
+
+#[test]
 fn host_that_shows_more_stays_one_finding() {
     let mut fixture = fixture_of(4);
     let page = |second: i64, node: usize| {
