@@ -137,6 +137,7 @@ mod starved_rounds;
 mod still_gpu;
 mod stop_history;
 mod storage_response;
+mod strongest_ports;
 mod stuck_queues;
 mod suppression;
 mod switch_port_averages;

@@ -15,6 +15,7 @@ use super::{
     baseline::{Baseline, SampleMoment, WorseDirection},
     compact_value::{CompactRow, CompactValue, NodeTag},
     frozen_baselines::FrozenBaselines,
+    loaded_ports::CongestionSign,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     pfc_pause::{PAUSED, PAUSES},
     port_counters::{LINK_ERRORS, RETRANSMITS, netdev_errors},
@@ -340,6 +341,17 @@ impl LinkAverages {
     /// Returns the share of ECN-marked packets / baseline.
     pub(super) fn marked_times(&self, cluster: &Cluster, limits: &Thresholds) -> Option<f64> {
         ratio_to_baseline(self.ecn_marked, &self.usual_marked, limits.usual_marked_ratio, cluster)
+    }
+
+    /// Returns how much more of what shows congestion there is than usual.
+    pub(super) fn excess_of(&self, sign: CongestionSign, cluster: &Cluster) -> Option<f64> {
+        let (average, baseline) = match sign {
+            CongestionSign::Marked => (self.ecn_marked, self.usual_marked.usual_value()),
+            CongestionSign::Waits => (self.transmit_wait, self.usual_waited.usual_value()),
+            CongestionSign::Paused => (self.pause_received, None),
+            CongestionSign::Resends => (self.retransmitted, None),
+        };
+        Some((current_value(average, cluster)? - baseline.unwrap_or_default()).max(0.0))
     }
 
     /// Returns transmit wait / baseline.

@@ -11,6 +11,7 @@ use super::{
     link_averages::{LinkAverages, current_value},
     port_rail::NodeRails,
     standing_waits::{ports_that_stand_out, rails_that_stand_out, waits_long},
+    strongest_ports::clear_weaker_ports,
 };
 
 /// A port with traffic, its location and its congestion.
@@ -36,6 +37,22 @@ pub(super) struct Congestion {
     pub(super) is_of_sender: bool,
     /// Whether only the other ports of its node show it, which carry as much and do not wait.
     pub(super) is_standing: bool,
+    /// What shows it, and how much more of that there is than usual.
+    pub(super) sign: CongestionSign,
+    pub(super) strength: f64,
+}
+
+/// What shows that packets queue up at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum CongestionSign {
+    /// ECN marks, or a queue that its switch reports.
+    Marked,
+    /// Time for which it waits to send.
+    Waits,
+    /// Time for which it is paused.
+    Paused,
+    /// Packets that are sent again.
+    Resends,
 }
 
 /// A sign of congestion that needs no comparison.
@@ -92,6 +109,16 @@ impl CongestionSigns {
             is_resending: current_value(link.retransmitted, cluster)
                 .is_some_and(|rate| rate >= limits.errors_per_second),
             is_standing: false,
+        }
+    }
+
+    /// Returns what shows that a port is congested, which is marked or delayed, or else sends packets again.
+    fn shown(&self, is_marked: bool, is_delayed: bool) -> CongestionSign {
+        match (is_marked, is_delayed) {
+            (true, _) => CongestionSign::Marked,
+            (_, true) if self.paused.is_some() => CongestionSign::Paused,
+            (_, true) => CongestionSign::Waits,
+            _ => CongestionSign::Resends,
         }
     }
 
@@ -256,8 +283,14 @@ pub(super) fn collect_loaded_ports<'a>(
         let is_certain = sign.certain.is_some() || sign.is_delayed;
         let is_standing = sign.is_standing && !is_marked;
         let is_of_sender = !is_marked && (sign.is_delayed || is_standing);
-        let found = Congestion { is_certain, is_of_sender, is_standing };
+        let shown = sign.shown(is_marked, is_delayed);
+        let strength = port.link.excess_of(shown, cluster).unwrap_or_default();
+        let found = Congestion { is_certain, is_of_sender, is_standing, sign: shown, strength };
         port.congested = is_congested.then_some(found);
+    }
+    if ports.iter().any(|port| port.congested.is_some()) {
+        let jobs = jobs_of_ports(judge, cluster, &ports);
+        clear_weaker_ports(&mut ports, &jobs);
     }
     ports
 }
@@ -277,13 +310,8 @@ fn longest_delays(
     if signs.iter().flat_map(delays_of).all(|delay| delay.is_none()) {
         return vec![[0.0; 2]; ports.len()];
     }
-    let jobs_of = |port: &LoadedPort<'_>| {
-        let node = cluster.node_by_id(port.node);
-        let gpus = node.map(|node| node.device_rows(DeviceClass::Gpu)).unwrap_or_default();
-        gpus.iter().filter_map(|row| judge.job_groups.group_index(*row)).collect::<BTreeSet<_>>()
-    };
     let longer = |a: [f64; 2], b: [f64; 2]| [a[0].max(b[0]), a[1].max(b[1])];
-    let jobs: Vec<BTreeSet<usize>> = ports.iter().map(jobs_of).collect();
+    let jobs = jobs_of_ports(judge, cluster, ports);
     let mut longest: BTreeMap<usize, [f64; 2]> = BTreeMap::new();
     for (jobs, sign) in jobs.iter().zip(signs) {
         for job in jobs {
@@ -295,6 +323,20 @@ fn longest_delays(
         jobs.iter().filter_map(|job| longest.get(job)).copied().fold([0.0; 2], longer)
     };
     jobs.iter().map(of_jobs).collect()
+}
+
+/// Returns the jobs of the node of each port.
+fn jobs_of_ports(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    ports: &[LoadedPort<'_>],
+) -> Vec<BTreeSet<usize>> {
+    let jobs_of = |port: &LoadedPort<'_>| {
+        let node = cluster.node_by_id(port.node);
+        let gpus = node.map(|node| node.device_rows(DeviceClass::Gpu)).unwrap_or_default();
+        gpus.iter().filter_map(|row| judge.job_groups.group_index(*row)).collect::<BTreeSet<_>>()
+    };
+    ports.iter().map(jobs_of).collect()
 }
 
 /// Returns the nodes of jobs that are likely slower, by enough to need an explanation.

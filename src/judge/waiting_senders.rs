@@ -85,6 +85,7 @@ fn find_awaited(members: Vec<RailMember<'_>>) -> Option<AwaitedReceiver> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::loaded_ports::CongestionSign;
     use super::*;
 
     /// A port that waits to send, receives marks, or does neither.
@@ -97,6 +98,8 @@ mod tests {
             is_certain: true,
             is_of_sender,
             is_standing: false,
+            sign: CongestionSign::Waits,
+            strength: 1.0,
         });
         RailMember { index, leaf, congested }
     }

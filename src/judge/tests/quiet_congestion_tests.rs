@@ -187,6 +187,15 @@ fn ports_that_wait_little_beside_others_wait_for_their_turn() {
 }
 
 #[test]
+fn ports_that_wait_far_longer_than_others_of_their_job_are_where_the_queue_is() {
+    let waits = |of_others: f64| {
+        findings_with_waits(move |node| Some(if node < 4 { 1.0 } else { of_others }))
+    };
+    assert_eq!(waits(0.45), ["leaf_congested/s0"]);
+    assert_eq!(waits(0.8), ["rail_slow/0"], "below both switches");
+}
+
+#[test]
 fn ports_that_are_paused_little_beside_others_wait_for_their_turn() {
     let paused_for = |share: f64| {
         findings_of(move |second, node| {

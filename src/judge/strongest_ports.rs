@@ -1,0 +1,86 @@
+//! Where a queue is, among the ports of a job that show one: those of the nodes that show it most. The others take part in
+//! the same collectives and wait as well, for a shorter time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gaunt_cluster::NodeId;
+
+use super::{
+    loaded_ports::{CongestionSign, LoadedPort},
+    robust_stats::median,
+};
+
+/// The weakest node of those where the queue is shows it so many times as much as the strongest one of the others.
+const STRONGER_TIMES: f64 = 1.7;
+
+/// The least nodes that share something: one alone is a receiver.
+const LEAST_NODES: usize = 2;
+
+/// Clears the congestion of ports on nodes that only wait for what others of their job show far more of. `jobs` has the jobs
+/// of each port's node.
+pub(super) fn clear_weaker_ports(ports: &mut [LoadedPort<'_>], jobs: &[BTreeSet<usize>]) {
+    let Some(sign) = most_common_sign(ports) else { return };
+    let mut of_nodes: BTreeMap<NodeId, Vec<f64>> = BTreeMap::new();
+    let mut of_jobs: BTreeMap<usize, BTreeSet<NodeId>> = BTreeMap::new();
+    for (port, jobs) in ports.iter().zip(jobs) {
+        let Some(congested) = port.congested.filter(|it| it.sign == sign) else { continue };
+        of_nodes.entry(port.node).or_default().push(congested.strength);
+        for job in jobs {
+            of_jobs.entry(*job).or_default().insert(port.node);
+        }
+    }
+    let strengths: BTreeMap<NodeId, f64> =
+        of_nodes.into_iter().filter_map(|(id, values)| Some((id, median(values)?))).collect();
+    let cut_of = |nodes: &BTreeSet<NodeId>| {
+        find_cut(nodes.iter().filter_map(|id| strengths.get(id)).copied().collect())
+    };
+    let cuts: BTreeMap<usize, f64> =
+        of_jobs.iter().filter_map(|(job, nodes)| Some((*job, cut_of(nodes)?))).collect();
+    // What shows less than any part of those jobs takes no part in it.
+    let Some(least) = cuts.values().copied().reduce(f64::min) else { return };
+    for (port, jobs) in ports.iter_mut().zip(jobs) {
+        let Some(strength) = strengths.get(&port.node) else { continue };
+        let is_weaker = |job: &usize| *strength < cuts.get(job).copied().unwrap_or(least);
+        let is_of_none = jobs.is_empty() && *strength < least;
+        if port.congested.is_some_and(|it| it.sign == sign)
+            && (is_of_none || (!jobs.is_empty() && jobs.iter().all(is_weaker)))
+        {
+            port.congested = None;
+        }
+    }
+}
+
+/// Returns what shows the congestion of most ports.
+fn most_common_sign(ports: &[LoadedPort<'_>]) -> Option<CongestionSign> {
+    let mut counts: BTreeMap<CongestionSign, usize> = BTreeMap::new();
+    for congested in ports.iter().filter_map(|port| port.congested) {
+        *counts.entry(congested.sign).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(sign, _)| sign)
+}
+
+/// Returns the strength that parts the nodes of a job, of which at most half are far stronger than all others.
+fn find_cut(mut strengths: Vec<f64>) -> Option<f64> {
+    strengths.sort_by(|a, b| b.total_cmp(a));
+    let gap = |at: usize| strengths[at - 1] / strengths[at].max(f64::MIN_POSITIVE);
+    let at = (LEAST_NODES..=strengths.len() / 2).max_by(|a, b| gap(*a).total_cmp(&gap(*b)))?;
+    (gap(at) >= STRONGER_TIMES).then(|| strengths[at - 1] / STRONGER_TIMES.sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_nodes_that_show_far_more_are_parted_from_the_others() {
+        let parted = |strengths: &[f64]| {
+            let cut = find_cut(strengths.to_vec());
+            cut.map(|cut| strengths.iter().filter(|strength| **strength >= cut).count())
+        };
+        assert_eq!(parted(&[4.0, 1.0, 5.0, 1.2, 0.8, 4.4, 1.1]), Some(3));
+        assert_eq!(parted(&[4.0, 1.0, 1.2, 0.8, 1.1]), None, "one alone");
+        assert_eq!(parted(&[4.0, 3.0, 2.2, 1.5, 1.1, 0.8]), None, "no gap");
+        assert_eq!(parted(&[4.0, 4.0, 5.0, 1.0]), None, "most of them");
+        assert_eq!(parted(&[4.0, 4.0, 0.0, 0.0]), Some(2));
+    }
+}
