@@ -7,7 +7,7 @@ use gaunt_schema::{
     catalogue::{gpu, gpu_health, gpu_parts, hardware},
     xid::{
         describe_xid, is_contained_memory_error, is_nvlink_cause, is_nvlink_consequence,
-        is_program_error,
+        is_nvlink_error, is_program_error,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -76,6 +76,13 @@ impl GpuErrors {
     /// Whether no error keeps it from working.
     pub(super) fn is_working(&self) -> bool {
         self.xid.is_none() && self.memory.is_none() && self.gone.is_none()
+    }
+
+    /// Whether all that it reports is an error on an NVLink, whose other end may be to blame as well.
+    pub(super) fn is_only_nvlink(&self) -> bool {
+        self.xid.is_some_and(|(code, _)| is_nvlink_error(code))
+            && self.memory.is_none()
+            && self.gone.is_none()
     }
 
     /// Whether nothing is to be told of the GPU itself: it works, and its memory does not fail.

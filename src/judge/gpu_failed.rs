@@ -13,6 +13,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     gpu_errors::GpuErrors,
     job_group::JobGroup,
+    nvlink_degraded::nvlinks_of,
     pending_finding::{PendingFinding, format_count, format_time_of_day},
     row_remaps::LEAST_ROWS,
     sample_interval::SampleInterval,
@@ -45,9 +46,15 @@ pub(super) fn detect_failed_gpus(
                 continue;
             }
             let Some(entity) = gpu_entity(cluster, *row) else { continue };
-            if errors.follows {
+            let explained = if errors.follows {
+                Some("explained by a failed NVLink of another GPU")
+            } else if errors.is_only_nvlink() && shares_nvlink_errors(judge, node) {
+                Some("explained by errors on several GPUs of the node")
+            } else {
+                None
+            };
+            if let Some(reason) = explained {
                 let id = Finding::build_id(FindingKind::GpuFailed, &entity);
-                let reason = "explained by a failed NVLink of another GPU";
                 outcome.supersede_open(&judge.tracker, &id, reason);
                 errors.xid = None;
             }
@@ -61,6 +68,11 @@ pub(super) fn detect_failed_gpus(
 /// and no other finding follows from it.
 pub(super) fn works_in_spite_of_it(kind: FindingKind, estimate: f64) -> bool {
     kind == FindingKind::GpuFailed && estimate == 0.0
+}
+
+/// Whether several GPUs of a node have NVLink errors: what joins them is told.
+fn shares_nvlink_errors(judge: &JudgeState, node: &Node) -> bool {
+    nvlinks_of(judge, node, judge.nvlinks.peer_errors()).are_shared()
 }
 
 fn gpu_entity(cluster: &Cluster, row: u32) -> Option<Entity> {

@@ -41,22 +41,16 @@ pub(super) fn detect_degraded_nvlinks(
 ) {
     let peers = judge.nvlinks.peer_errors();
     for (id, node) in cluster.sorted_nodes() {
-        let rows = node.device_rows(DeviceClass::Gpu);
-        let degraded: Vec<DegradedLinks> = rows
+        let degraded: Vec<DegradedLinks> = node
+            .device_rows(DeviceClass::Gpu)
             .iter()
             .filter_map(|row| DegradedLinks::of(judge, cluster, node, *row, peers))
             .collect();
-        let events =
-            rows.iter().filter_map(|row| Some((*row, judge.nvlinks.of(*row)?.error_events)));
-        let erring: Vec<(u32, RareEvents)> =
-            events.filter(|(_, events)| events.recent() >= ANY_ERRORS).collect();
-        let sum = (erring.len() >= SHARING_GPUS)
-            .then(|| sum_events(erring.iter().map(|(_, events)| *events), peers));
-        let sum = sum.flatten().filter(|(recent, least)| recent >= least);
-        if let Some(sum) = sum {
-            outcome.suspicions.push(switch_finding(judge, cluster, (id, node), &erring, sum));
+        let shared = nvlinks_of(judge, node, peers);
+        let is_shared = shared.are_shared();
+        if is_shared {
+            outcome.suspicions.push(shared.to_finding(judge, cluster, (id, node)));
         }
-        let is_shared = sum.is_some();
         for links in degraded.iter().filter(|links| is_shared && !links.lost) {
             let Some(entity) = links.entity(cluster, node) else { continue };
             let id = Finding::build_id(FindingKind::NvlinkDegraded, &entity);
@@ -67,6 +61,107 @@ pub(super) fn detect_degraded_nvlinks(
         outcome
             .suspicions
             .extend(alone.filter_map(|links| links.to_finding(judge, cluster, (id, node))));
+    }
+}
+
+/// The GPUs of a node whose NVLinks have errors, and whose driver says so.
+pub(super) struct ErringNvlinks {
+    /// Those that count errors.
+    counting: Vec<u32>,
+    /// Their errors in recent minutes, and how many of these are unusual, if they are.
+    unusual: Option<(f64, f64)>,
+    /// Those with an XID of an NVLink error and nothing else.
+    reported: Vec<u32>,
+}
+
+/// Returns the GPUs of a node whose NVLinks have errors.
+pub(super) fn nvlinks_of(judge: &JudgeState, node: &Node, peers: PeerEvents) -> ErringNvlinks {
+    let rows = node.device_rows(DeviceClass::Gpu);
+    let events = rows.iter().filter_map(|row| Some((*row, judge.nvlinks.of(*row)?.error_events)));
+    let erring: Vec<(u32, RareEvents)> =
+        events.filter(|(_, events)| events.recent() >= ANY_ERRORS).collect();
+    let sum = (erring.len() >= SHARING_GPUS)
+        .then(|| sum_events(erring.iter().map(|(_, events)| *events), peers));
+    ErringNvlinks {
+        unusual: sum.flatten().filter(|(recent, least)| recent >= least),
+        counting: erring.into_iter().map(|(row, _)| row).collect(),
+        reported: rows
+            .iter()
+            .filter(|row| judge.health.of(**row).is_only_nvlink())
+            .copied()
+            .collect(),
+    }
+}
+
+impl ErringNvlinks {
+    /// Whether what joins several GPUs is to blame: the NVLink between them, or their NVSwitches.
+    pub(super) fn are_shared(&self) -> bool {
+        self.unusual.is_some() || self.reported.len() >= SHARING_GPUS
+    }
+
+    /// Returns the finding about what joins the GPUs of a node.
+    fn to_finding(
+        &self,
+        judge: &JudgeState,
+        cluster: &Cluster,
+        (id, node): (NodeId, &Node),
+    ) -> PendingFinding {
+        let limits = &judge.limits;
+        let recent = self.unusual.map(|(recent, _)| recent);
+        let frequent = recent.and_then(|recent| costly_rate(recent, limits));
+        let groups =
+            self.rows().iter().chain(&self.reported).filter_map(|row| judge.job_groups.of(*row));
+        let group = groups.max_by(|a, b| a.lost_gpus().total_cmp(&b.lost_gpus()));
+        let group = group.filter(|_| frequent.is_some() || !self.reported.is_empty());
+        let slowed = group.and_then(|group| group.confirmed_slowdown(limits.slowed_ratio));
+        let kinds = [recent.is_some(), !self.reported.is_empty(), slowed.is_some()];
+        let kinds = kinds.into_iter().filter(|kind| *kind).count();
+        let hold = if self.reported.is_empty() { limits.nvlink_seconds } else { 0.0 };
+        let evidence = EvidenceRow::NvlinkErrorCount;
+        let evidence = evidence.to_evidence(recent, self.unusual.map(|(_, least)| least));
+        PendingFinding::of(FindingKind::NvlinkDegraded, Entity::new_node(&node.name), kinds, true)
+            .with_hold_seconds(hold)
+            .with_cost(
+                group.map_or(0.0, JobGroup::lost_gpus),
+                group.map(|group| group.list_victims(cluster, Some(id))).unwrap_or_default(),
+            )
+            .with_summary(
+                self.render_summary(judge, node),
+                format!("Drain {} and reset its GPUs and NVSwitches together; if the errors persist (nvidia-smi nvlink -e, fabric manager log), have the NVSwitch inspected.", node.name),
+            )
+            .with_possible_evidence([
+                evidence.with_note(LIMIT_NOTE),
+                EvidenceRow::NvlinkErrors.to_evidence(frequent, Some(limits.errors_per_second)),
+                EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
+            ])
+            .with_evidence((!self.reported.is_empty()).then(|| {
+                let code = self.reported.first().and_then(|row| judge.health.of(*row).xid);
+                let count = format_count(self.reported.len(), "GPU");
+                EvidenceRow::Xid
+                    .to_evidence(code.map(|(code, _)| f64::from(code)), None)
+                    .with_note(format!("NVIDIA driver error code, on {count}"))
+            }))
+    }
+
+    /// The GPUs that show it: those that count errors, or where none does, those with an XID.
+    fn rows(&self) -> &[u32] {
+        if self.unusual.is_some() { &self.counting } else { &self.reported }
+    }
+
+    fn render_summary(&self, judge: &JudgeState, node: &Node) -> String {
+        let counted = self.unusual.map(|(recent, _)| format!("{recent:.0} in recent minutes"));
+        let xid =
+            self.reported.first().and_then(|row| judge.health.of(*row).xid).map(|(code, _)| {
+                format!("XID {code} on {}", format_count(self.reported.len(), "GPU"))
+            });
+        let between =
+            if self.rows().len() == SHARING_GPUS { "the NVLink between them, or " } else { "" };
+        format!(
+            "{} of {} have NVLink errors ({}): {between}the NVSwitches that they share.",
+            format_count(self.rows().len(), "GPU"),
+            node.name,
+            counted.into_iter().chain(xid).collect::<Vec<_>>().join(", "),
+        )
     }
 }
 
@@ -147,44 +242,4 @@ impl DegradedLinks {
                 EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
             ]))
     }
-}
-
-/// Returns the finding about the NVSwitches of a node on most of whose GPUs NVLinks have errors.
-fn switch_finding(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    (id, node): (NodeId, &Node),
-    erring: &[(u32, RareEvents)],
-    (recent, least): (f64, f64),
-) -> PendingFinding {
-    let limits = &judge.limits;
-    let frequent = costly_rate(recent, limits);
-    let groups = erring.iter().filter_map(|(row, _)| judge.job_groups.of(*row));
-    let group = groups.max_by(|a, b| a.lost_gpus().total_cmp(&b.lost_gpus()));
-    let group = group.filter(|_| frequent.is_some());
-    let slowed = group.and_then(|group| group.confirmed_slowdown(limits.slowed_ratio));
-    PendingFinding::of(
-        FindingKind::NvlinkDegraded,
-        Entity::new_node(&node.name),
-        1 + usize::from(slowed.is_some()),
-        true,
-    )
-    .with_hold_seconds(limits.nvlink_seconds)
-    .with_cost(
-        group.map_or(0.0, JobGroup::lost_gpus),
-        group.map(|group| group.list_victims(cluster, Some(id))).unwrap_or_default(),
-    )
-    .with_summary(
-        format!(
-            "{} of {} have NVLink errors ({recent:.0} in recent minutes): the NVSwitches that they share.",
-            format_count(erring.len(), "GPU"),
-            node.name,
-        ),
-        format!("Drain {} and reset its GPUs and NVSwitches together; if the errors persist (nvidia-smi nvlink -e, fabric manager log), have the NVSwitch inspected.", node.name),
-    )
-    .with_possible_evidence([
-        EvidenceRow::NvlinkErrorCount.to_evidence(Some(recent), Some(least)).with_note(LIMIT_NOTE),
-        EvidenceRow::NvlinkErrors.to_evidence(frequent, Some(limits.errors_per_second)),
-        EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
-    ])
 }

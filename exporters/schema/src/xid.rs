@@ -124,6 +124,14 @@ const NVLINK_CAUSES: [u32; 2] = [149, 150];
 /// XIDs of a GPU whose requests to another GPU failed.
 const NVLINK_CONSEQUENCES: [u32; 5] = [144, 145, 146, 147, 148];
 
+/// The XID of a GPU that found an error on one of its NVLinks, whichever end is to blame.
+const NVLINK_ERROR: u32 = 74;
+
+/// Whether the XID says that an NVLink of the GPU has errors, whichever end is to blame.
+pub fn is_nvlink_error(code: u32) -> bool {
+    code == NVLINK_ERROR
+}
+
 /// Whether the XID says that an NVLink of the GPU itself failed.
 pub fn is_nvlink_cause(code: u32) -> bool {
     NVLINK_CAUSES.contains(&code)

@@ -201,6 +201,20 @@ fn failed_request_without_a_failed_nvlink_blames_its_gpu_after_a_while() {
 }
 
 #[test]
+fn nvlink_errors_on_several_gpus_blame_what_joins_them() {
+    let mut fixture = three_nodes();
+    let xids = [(0, 1, 74, 12), (0, 3, 74, 40), (2, 2, 74, 40)];
+    fixture.run(30, |second, node| xid_page(second, node, &xids));
+    assert_eq!(fixture.open_ids(), ["gpu_failed/gpu001/1"]);
+    fixture.run(30, |second, node| xid_page(second, node, &xids));
+    assert_eq!(fixture.open_ids(), ["gpu_failed/gpu003/2", "nvlink_degraded/gpu001"]);
+    let open = fixture.judge.open_findings();
+    let told = open.iter().find(|finding| finding.entity.gpu.is_none());
+    let told = told.map(|finding| finding.summary.as_str()).unwrap_or_default();
+    assert!(told.starts_with("2 GPUs of gpu001 have NVLink errors (XID 74 on 2 GPUs): "), "{told}");
+}
+
+#[test]
 fn cause_that_is_read_late_replaces_the_finding_about_its_peer() {
     let mut fixture = three_nodes();
     let xids = [(0, 1, 145, 12), (2, 0, 149, 70)];
