@@ -17,7 +17,7 @@ use super::{
     robust_stats::median,
     sample_interval::SampleInterval,
     shared_storage::{LoneWaiter, split_waiters},
-    starved_job::nodes_waiting_for_cpus,
+    starved_job::CpuWaiters,
     starved_node::{StarvedNode, checkpoint_seconds},
     starved_rounds::{RareVerdict, detect_from_rounds, find_held_up},
 };
@@ -73,8 +73,10 @@ impl<'a> StarvedNodes<'a> {
             self.storage.push((group, starved));
             return;
         }
-        // No node is to blame while most hosts of the job wait for CPUs: the job is.
-        let wait_for_cpus = nodes_waiting_for_cpus(judge, cluster, group).unwrap_or_default();
+        // No node is to blame while most hosts of the job are short of CPUs: the job is.
+        let cpu_waiters = CpuWaiters::find(judge, cluster, group);
+        let waits_for_cpus =
+            |id: NodeId| cpu_waiters.as_ref().is_some_and(|waiters| waiters.has_node(id));
         let idle = IdleRanks::find(judge, cluster, group);
         let is_rare = group.nodes.len() > 1 && group.interval.is_slow(&judge.limits);
         if is_rare && judge.gangs.of(group).knows_its_ranks() {
@@ -82,7 +84,7 @@ impl<'a> StarvedNodes<'a> {
             match verdict.or_else(|| find_held_up(judge, cluster, group)) {
                 Some(RareVerdict::Storage(starved)) => self.storage.push((group, starved)),
                 Some(RareVerdict::Nodes(starved)) => {
-                    for starved in starved.iter().filter(|it| !wait_for_cpus.contains(&&it.id)) {
+                    for starved in starved.iter().filter(|it| !waits_for_cpus(it.id)) {
                         self.add_node(starved, page_delay, outcome);
                     }
                 }
@@ -127,7 +129,7 @@ impl<'a> StarvedNodes<'a> {
                     self.lone.push(LoneWaiter { group, starved, is_shown: true, page_delay });
                 }
                 (true, _) if together => {}
-                _ if wait_for_cpus.contains(&&starved.id) => {}
+                _ if waits_for_cpus(starved.id) => {}
                 _ => self.add_node(&starved, page_delay, outcome),
             }
         }

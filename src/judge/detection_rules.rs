@@ -12,7 +12,7 @@ use super::{
 const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::DataStarved,
-        "GPUs of a node are active below their baseline while their host shows IO or CPU pressure above its baseline, or while the other GPUs of the job busy-wait for them. Where the kernel reports no PSI, IO pressure is the time for which CPUs idle meanwhile (iowait), if that is far above its baseline. A host that mostly writes is a warning only once a checkpoint would be over. Where most hosts of a job wait for CPUs together, the finding is about the job, and not about one of them, and never pages: it may load more for each step than before. Where the only node whose GPUs all idle more than before is known by no more, while the rest of a steady, slower job is busy all the time, it is a warning after a minute.",
+        "GPUs of a node are active below their baseline while their host shows IO or CPU pressure above its baseline, or while the other GPUs of the job busy-wait for them. Where the kernel reports no PSI, IO pressure is the time for which CPUs idle meanwhile (iowait), if that is far above its baseline. A host that mostly writes is a warning only once a checkpoint would be over. Where most hosts of a slower job wait for CPUs together, or have far busier CPUs than before, the finding is about the job, and not about one of them, and never pages: it may load more for each step than before. Where the only node whose GPUs all idle more than before is known by no more, while the rest of a steady, slower job is busy all the time, it is a warning after a minute.",
         &[
             "hungry_ratio",
             "pressure_times",
@@ -70,7 +70,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::NvlinkDegraded,
-        "A GPU has fewer active NVLinks than the other GPUs of its node, or its NVLinks count errors: fewer than the limit, over the last minutes, are a warning and explain no slower job.",
+        "A GPU has fewer active NVLinks than the other GPUs of its node, or its NVLinks count errors: fewer than the limit, over the last minutes, are a warning and explain no slower job. Errors on several GPUs of a node, or XID 74 on several, blame what joins them.",
         &["errors_per_second", "nvlink_seconds"],
     ),
     (
@@ -95,7 +95,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::LeafCongested,
-        "Most ports of one leaf on a rail show ECN marks, PFC pause or transmit wait, and those of other leaves do not; without a topology, several ports of a rail do so together.",
+        "Most ports of one leaf on a rail show ECN marks, PFC pause or transmit wait, and those of other leaves do not; without a topology, several ports of a rail do so together. Where at most half of the nodes of a job show it, each far more than any other node of the job, only those count: the others wait for them in the same collectives.",
         &[
             "members_bad_ratio",
             "together_ports",

@@ -7,11 +7,13 @@ use gaunt_schema::FindingKind;
 use super::{
     EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
+    host_averages::BaselineComparison,
     host_evidence::PressureSource,
     host_pressure::CpuPressure,
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_percent},
     robust_stats::median,
+    usual_pressure::compare_pressure,
 };
 
 /// Adds the jobs of which most hosts wait for CPUs.
@@ -24,20 +26,59 @@ pub(super) fn detect_starved_jobs(
     outcome.suspicions.extend(groups.filter_map(|group| starved_job(judge, cluster, group)));
 }
 
-/// Returns the nodes of a job whose hosts wait for CPUs, if most of its hosts do.
-pub(super) fn nodes_waiting_for_cpus<'a>(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    group: &'a JobGroup,
-) -> Option<Vec<&'a NodeId>> {
-    let waits = |id: &&NodeId| {
-        judge.hosts.get(**id).is_some_and(|host| {
-            CpuPressure::of(host, cluster, &judge.limits).pressed
-                && host.evidence.is_likely(PressureSource::Cpu)
+/// The nodes of a job whose hosts are short of CPUs together.
+pub(super) struct CpuWaiters<'a> {
+    nodes: Vec<&'a NodeId>,
+    /// What shows it: tasks that wait for a CPU, or where that is not known, the busiest CPU.
+    source: PressureSource,
+}
+
+impl<'a> CpuWaiters<'a> {
+    /// Finds those of a job, if most of its hosts are short of CPUs.
+    pub(super) fn find(judge: &JudgeState, cluster: &Cluster, group: &'a JobGroup) -> Option<Self> {
+        [PressureSource::Cpu, PressureSource::BusiestCpu].into_iter().find_map(|source| {
+            let waits = |id: &&NodeId| {
+                judge.hosts.get(**id).is_some_and(|host| {
+                    let cpu = CpuPressure::of(host, cluster, &judge.limits);
+                    let is_over = match source {
+                        PressureSource::Cpu => cpu.pressed,
+                        // One that idles most of the time that it did keeps nobody waiting.
+                        _ => cpu.pegged && leaves_little_idle(host.compare_busiest_cpu(cluster)),
+                    };
+                    is_over && host.evidence.is_likely(source)
+                })
+            };
+            let nodes: Vec<&NodeId> = group.nodes.iter().filter(waits).collect();
+            let are_most = nodes.len() > 1 && nodes.len() * 2 > group.nodes.len();
+            are_most.then_some(Self { nodes, source })
         })
-    };
-    let waiting: Vec<&NodeId> = group.nodes.iter().filter(waits).collect();
-    (waiting.len() > 1 && waiting.len() * 2 > group.nodes.len()).then_some(waiting)
+    }
+
+    pub(super) fn has_node(&self, id: NodeId) -> bool {
+        self.nodes.contains(&&id)
+    }
+
+    /// Returns the medians of what shows it now and before, and of its limit.
+    fn pressure(&self, judge: &JudgeState, cluster: &Cluster) -> Option<(f64, f64, Option<f64>)> {
+        let limits = &judge.limits;
+        let hosts = || self.nodes.iter().filter_map(|id| judge.hosts.get(**id));
+        let compared = || hosts().filter_map(|host| compare_pressure(self.source, host, cluster));
+        let now = median(compared().map(|cpu| cpu.now))?;
+        let before = median(compared().filter_map(|cpu| cpu.baseline)).unwrap_or_default();
+        let limit = if self.source == PressureSource::Cpu {
+            let least = limits.cpu_pressure_ratio;
+            median(compared().map(|cpu| cpu.limit_beside_baseline(least, limits)))
+        } else {
+            median(compared().filter_map(|cpu| Some(f64::midpoint(cpu.baseline?, 1.0))))
+        };
+        Some((now, before, limit))
+    }
+}
+
+/// Whether half of the time that a CPU idled before is gone.
+fn leaves_little_idle(busiest: Option<BaselineComparison>) -> bool {
+    let least = |busiest: BaselineComparison| Some(f64::midpoint(busiest.baseline?, 1.0));
+    busiest.is_some_and(|busiest| least(busiest).is_some_and(|least| busiest.now >= least))
 }
 
 fn starved_job(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Option<PendingFinding> {
@@ -45,23 +86,21 @@ fn starved_job(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Optio
     if group.nodes.len() < 2 || group.may_pause || !judge.gangs.of(group).is_slower(group, limits) {
         return None;
     }
-    let waiting = nodes_waiting_for_cpus(judge, cluster, group)?;
-    let compared = || {
-        let hosts = waiting.iter().filter_map(|id| judge.hosts.get(**id));
-        hosts.filter_map(|host| host.compare_cpu_pressure(cluster))
-    };
-    let now = median(compared().map(|cpu| cpu.now));
-    let before = median(compared().filter_map(|cpu| cpu.baseline)).unwrap_or_default();
+    let waiting = CpuWaiters::find(judge, cluster, group)?;
+    let (now, before, limit) = waiting.pressure(judge, cluster)?;
     let slowed = group.slowdown_ratio();
-    let limit =
-        median(compared().map(|cpu| cpu.limit_beside_baseline(limits.cpu_pressure_ratio, limits)));
-    let lost = group.lost_gpus();
+    let (row, does, name) = match waiting.source {
+        PressureSource::BusiestCpu => {
+            (EvidenceRow::BusiestCpu, "have far busier CPUs than before", "busiest CPU")
+        }
+        _ => (EvidenceRow::CpuPressure, "wait for CPUs together", "CPU pressure"),
+    };
     let summary = format!(
-        "{} is data-starved: {} of its {} hosts wait for CPUs together (CPU pressure {}, before {}); it is {} slower.",
+        "{} is data-starved: {} of its {} hosts {does} ({name} {}, before {}); it is {} slower.",
         group.render_title(),
-        waiting.len(),
+        waiting.nodes.len(),
         group.nodes.len(),
-        format_percent(now?),
+        format_percent(now),
         format_percent(before),
         format_percent(slowed?),
     );
@@ -75,10 +114,10 @@ fn starved_job(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Optio
             .with_interval(group.interval)
             .with_members([group.group_key()])
             .with_slowed_jobs(std::iter::once(group.group_key()))
-            .with_cost(lost, group.list_victims(cluster, None))
+            .with_cost(group.lost_gpus(), group.list_victims(cluster, None))
             .with_summary(summary, next.to_owned())
             .with_evidence([
-                EvidenceRow::CpuPressure.to_evidence(now, limit),
+                row.to_evidence(Some(now), limit),
                 EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
             ]),
     )

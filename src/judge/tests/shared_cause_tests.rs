@@ -251,6 +251,11 @@ fn run_with_waits(
             push_reading(&mut report, device.clone(), gpu::TENSOR_ACTIVE, 0.4 * now);
             push_reading(&mut report, device, gpu::POWER, 200.0 + 400.0 * now);
         }
+        if metric == host::CPU_BUSIEST {
+            let busiest = 0.45 + if since > 0.0 { shares[index] } else { 0.0 };
+            push_reading(&mut report, Device::new_node(), metric, busiest);
+            return report;
+        }
         let chores = 0.005 * second as f64 + 0.01 * f64::from((second % 7) as i32);
         push_reading(&mut report, Device::new_node(), metric, 1e3 + chores + shares[index] * since);
         report
@@ -275,6 +280,24 @@ fn no_host_starves_its_job_alone_while_all_wait_for_cpus() {
     };
     assert_eq!(told([0.5; 3]), ["data_starved/8812"]);
     assert_eq!(told([0.5, 0.0, 0.0]), ["data_starved/ash"]);
+}
+
+#[test]
+fn hosts_of_a_slower_job_whose_cpus_are_far_busier_starve_it() {
+    let told = |shares: [f64; 3]| {
+        let fixture = run_with_waits(host::CPU_BUSIEST, (0.6, 0.6), shares, 330);
+        let open = fixture.judge.open_findings().into_iter();
+        open.map(|finding| (finding.id.clone(), finding.summary.clone())).collect::<Vec<_>>()
+    };
+    let found = told([0.37; 3]);
+    let [(id, summary)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(id, "data_starved/8812");
+    let says = "3 of its 3 hosts have far busier CPUs than before (busiest CPU 82 %, before 45 %)";
+    assert!(summary.contains(says), "{summary}");
+    let of_one = told([0.5, 0.0, 0.0]);
+    assert!(of_one.iter().all(|(id, _)| id != "data_starved/8812"), "{of_one:?}");
+    let idle_half = told([0.2; 3]);
+    assert!(idle_half.iter().all(|(id, _)| id != "data_starved/8812"), "{idle_half:?}");
 }
 
 #[test]
