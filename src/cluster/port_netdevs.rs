@@ -1,6 +1,8 @@
 //! The network device of an RDMA port: pause frames and FEC corrections are counted by network device. gaunt-node states
 //! it; node_exporter does not, and it follows from the names, or from the order of devices of one rate.
 
+use std::collections::BTreeMap;
+
 use gaunt_schema::natural_order;
 
 /// An RDMA port of a node.
@@ -55,8 +57,8 @@ pub fn join_netdevs(ports: &[PortName<'_>], netdevs: &[NetdevName<'_>]) -> Vec<O
         };
         let peers: Vec<usize> =
             ports_left.iter().filter(|peer| is_same(ports[**peer].rate)).copied().collect();
-        let candidates: Vec<usize> =
-            netdevs_left.iter().filter(|netdev| is_same(netdevs[**netdev].rate)).copied().collect();
+        let of_rate = netdevs_left.iter().filter(|netdev| is_same(netdevs[**netdev].rate));
+        let candidates = only_family(of_rate.copied().collect(), peers.len(), netdevs);
         // Two ports of one device share its name, and their order is not known.
         let are_distinct =
             peers.windows(2).all(|pair| ports[pair[0]].device != ports[pair[1]].device);
@@ -66,6 +68,25 @@ pub fn join_netdevs(ports: &[PortName<'_>], netdevs: &[NetdevName<'_>]) -> Vec<O
         }
     }
     joined
+}
+
+/// Returns the network devices of which there are as many as this: where there are more, those whose names begin alike, such
+/// as `rdma0` to `rdma7` beside an adapter for storage.
+fn only_family(of_rate: Vec<usize>, count: usize, netdevs: &[NetdevName<'_>]) -> Vec<usize> {
+    if of_rate.len() <= count {
+        return of_rate;
+    }
+    let mut families: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for at in &of_rate {
+        let name = netdevs[*at].name;
+        let digits = name.find(|c: char| c.is_ascii_digit()).unwrap_or(name.len());
+        families.entry(&name[..digits]).or_default().push(*at);
+    }
+    let mut fitting = families.into_values().filter(|family| family.len() == count);
+    match (fitting.next(), fitting.next()) {
+        (Some(family), None) => family,
+        _ => of_rate,
+    }
 }
 
 /// Whether names of an RDMA device and a network device tell the same PCI path or hardware address.
@@ -258,6 +279,15 @@ mod tests {
             join(&[("mlx5_0", 1e9), ("mlx5_0", 1e9)], &[("eth0", 1e9), ("eth1", 1e9)]),
             [None, None]
         );
+    }
+
+    #[test]
+    fn more_devices_of_a_rate_are_told_apart_by_how_their_names_begin() {
+        let ports = [("mlx5_0", 50e9), ("mlx5_1", 50e9)];
+        let mut netdevs = vec![("rdma1", 50e9), ("enp225s0", 50e9), ("rdma0", 50e9)];
+        assert_eq!(join(&ports, &netdevs), names(&["rdma0", "rdma1"]));
+        netdevs.push(("enp226s0", 50e9));
+        assert_eq!(join(&ports, &netdevs), [None, None], "two of each");
     }
 
     #[test]
