@@ -5,7 +5,7 @@ use gaunt_cluster::{Cluster, NodeId};
 use gaunt_schema::FindingKind;
 
 use super::{
-    EvidenceRow, JudgeState,
+    EvidenceRow, JudgeState, Thresholds,
     finding_lifecycle::DetectorOutcome,
     host_averages::BaselineComparison,
     host_evidence::PressureSource,
@@ -40,10 +40,12 @@ impl<'a> CpuWaiters<'a> {
             let waits = |id: &&NodeId| {
                 judge.hosts.get(**id).is_some_and(|host| {
                     let cpu = CpuPressure::of(host, cluster, &judge.limits);
-                    let is_over = match source {
-                        PressureSource::Cpu => cpu.pressed,
+                    let busiest = host.compare_busiest_cpu(cluster);
+                    let is_over = if source == PressureSource::Cpu {
+                        cpu.pressed
+                    } else {
                         // One that idles most of the time that it did keeps nobody waiting.
-                        _ => cpu.pegged && leaves_little_idle(host.compare_busiest_cpu(cluster)),
+                        cpu.pegged && leaves_little_idle(busiest, &judge.limits)
                     };
                     is_over && host.evidence.is_likely(source)
                 })
@@ -69,21 +71,33 @@ impl<'a> CpuWaiters<'a> {
             let least = limits.cpu_pressure_ratio;
             median(compared().map(|cpu| cpu.limit_beside_baseline(least, limits)))
         } else {
-            median(compared().filter_map(|cpu| Some(f64::midpoint(cpu.baseline?, 1.0))))
+            median(compared().filter_map(|cpu| least_busy(cpu, limits)))
         };
         Some((now, before, limit))
     }
 }
 
-/// Whether half of the time that a CPU idled before is gone.
-fn leaves_little_idle(busiest: Option<BaselineComparison>) -> bool {
-    let least = |busiest: BaselineComparison| Some(f64::midpoint(busiest.baseline?, 1.0));
-    busiest.is_some_and(|busiest| least(busiest).is_some_and(|least| busiest.now >= least))
+/// Whether half of the time that a CPU idled before is gone, and a large part of all time.
+fn leaves_little_idle(busiest: Option<BaselineComparison>, limits: &Thresholds) -> bool {
+    busiest.is_some_and(|busiest| {
+        least_busy(busiest, limits).is_some_and(|least| busiest.now >= least)
+    })
+}
+
+/// Returns the busy share from which a CPU is far busier than before.
+fn least_busy(busiest: BaselineComparison, limits: &Thresholds) -> Option<f64> {
+    let baseline = busiest.baseline?;
+    Some(f64::midpoint(baseline, 1.0).max(baseline + limits.busiest_cpu_rise_ratio))
 }
 
 fn starved_job(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Option<PendingFinding> {
     let limits = &judge.limits;
-    if group.nodes.len() < 2 || group.may_pause || !judge.gangs.of(group).is_slower(group, limits) {
+    // What has just begun loads and compiles.
+    if group.nodes.len() < 2
+        || group.may_pause
+        || !group.is_progressing()
+        || !judge.gangs.of(group).is_slower(group, limits)
+    {
         return None;
     }
     let waiting = CpuWaiters::find(judge, cluster, group)?;
