@@ -180,6 +180,7 @@ impl Settings {
     fn of(file: SettingsFile, path: &Path) -> Self {
         let period = file.gather.period.to_duration();
         let site = storage::site_options(&file.topology, &file.jobs, path);
+        let prices = file.report.gpu_prices(&file.cluster);
         Self {
             engine: gaunt_engine::EngineOptions {
                 cluster: SanitizedText::new(&file.cluster.name),
@@ -191,6 +192,7 @@ impl Settings {
                     .cluster
                     .price_per_gpu_hour
                     .map(setting_values::PriceSetting::to_amount),
+                model_prices: prices.by_model.clone(),
                 currency: SanitizedText::new(&file.cluster.currency),
                 thresholds: Box::new(file.judge),
                 usage: gaunt_engine::USAGE,
@@ -230,7 +232,7 @@ impl Settings {
             store: file.store.into_inner().store_options(path, &file.cluster.name),
             series_refresh: file.prometheus.get_ref().refresh(),
             prometheus: file.prometheus.into_inner().series_options(path),
-            prices: file.report.gpu_prices(&file.cluster),
+            prices,
             co2_kg_per_kwh: file.report.co2_kg_per_kwh(),
         }
     }

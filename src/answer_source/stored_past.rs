@@ -229,11 +229,12 @@ impl StoredPast {
     ) -> Result<Answer, StoredPastError> {
         let cluster = self.engine.cluster.clone();
         let stored = self.open_stored().await?;
-        let usage = read_usage(stored, &cluster, until, span).await?;
+        let mut usage = read_usage(stored, &cluster, until, span).await?;
         if usage.rows.is_empty() {
             let (server, name) = (stored.server().clone(), "gaunt_job_gpu_hours");
             return Err(StoredPastError::NoUsage { server, name });
         }
+        self.engine.set_usage_prices(&mut usage.rows);
         Ok(Answer::Usage(Arc::new(usage)))
     }
 

@@ -52,6 +52,12 @@ pub struct UsageRow {
     pub lost_gpu_seconds: f64,
     /// Energy of the GPUs; none if none of them reports it.
     pub joules: Option<f64>,
+    /// Price of one GPU-hour, if one is set for the model or the cluster.
+    #[serde(default)]
+    pub price_per_gpu_hour: Option<f64>,
+    /// Currency of the price.
+    #[serde(default)]
+    pub currency: Option<SanitizedText>,
 }
 
 /// Parses a period of whole seconds, such as `15m`, `90s` or `1h30m`.

@@ -15,7 +15,7 @@ use super::{
     replay_instants::ReplayInstants,
     snapshot_command::{self, FleetSnapshot},
 };
-use gaunt_api::{Answer, LostGpuTime, Question, UsageReport};
+use gaunt_api::{Answer, Question, UsageReport};
 use gaunt_engine::{Engine, record};
 
 mod cost_report;
@@ -23,8 +23,8 @@ mod gpu_prices;
 mod html_report;
 mod report_output;
 
-pub use cost_report::{CostReport, CostReportSum};
-pub use gpu_prices::{GpuModelPrice, GpuPrices};
+pub use cost_report::{CostReport, CostReportSum, CurrencyCost};
+pub use gpu_prices::GpuPrices;
 
 /// The longest time between two ticks, as in a running engine.
 const SLOWEST_TICK: Duration = Duration::from_secs(1);
@@ -68,20 +68,16 @@ pub struct ReportOptions {
 
 /// Computes and prints the report.
 pub async fn run(report_options: ReportOptions) -> anyhow::Result<ExitCode> {
-    let mut prices = report_options.prices;
     let (usage, exit_code) = match report_options.of {
         ReportScope::Recent(view, span) => {
-            let (usage, lost, exit_code) =
-                Box::pin(recent_usage(*view, span, report_options.watch)).await?;
-            prices = prices.or_price_of(&lost);
-            (usage, exit_code)
+            Box::pin(recent_usage(*view, span, report_options.watch)).await?
         }
         ReportScope::Recording(folder, options) => {
             let (site, engine_options) = *options;
             recorded_usage(&folder, &site, engine_options)?
         }
     };
-    let report = CostReport::of(&usage, &prices, report_options.co2_kg_per_kwh);
+    let report = CostReport::of(&usage, &report_options.prices, report_options.co2_kg_per_kwh);
     let page = match report_options.form {
         ReportFormat::Text => report_output::render_text(&report),
         ReportFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
@@ -92,12 +88,12 @@ pub async fn run(report_options: ReportOptions) -> anyhow::Result<ExitCode> {
     Ok(exit_code)
 }
 
-/// The usage of the last `span`, what the source says of the price, and the exit code for its completeness.
+/// The usage of the last `span`, and the exit code for its completeness.
 async fn recent_usage(
     view: ViewSource,
     span: Duration,
     watch: Duration,
-) -> anyhow::Result<(UsageReport, LostGpuTime, ExitCode)> {
+) -> anyhow::Result<(UsageReport, ExitCode)> {
     let view = view.resolve_default(true).await;
     let aggregator = view.aggregator_address();
     let usage = query_usage(view, span, watch).await;
@@ -108,19 +104,15 @@ async fn query_usage(
     view: ViewSource,
     span: Duration,
     watch: Duration,
-) -> anyhow::Result<(UsageReport, LostGpuTime, ExitCode)> {
+) -> anyhow::Result<(UsageReport, ExitCode)> {
     let open = view.open_view().await?;
     if open.needs_warmup {
         snapshot_command::wait_for_samples(&open.source, watch).await?;
     }
     match open.source.ask_question(Question::Usage(span)).await? {
         Answer::Usage(usage) => {
-            let Answer::Overview(overview) = open.source.ask_question(Question::Overview).await?
-            else {
-                anyhow::bail!("unexpected answer: not an overview");
-            };
             let health = FleetSnapshot::fetch_health(&open.source).await?;
-            Ok((usage.as_ref().clone(), overview.lost.clone(), health.exit_code(false)))
+            Ok((usage.as_ref().clone(), health.exit_code(false)))
         }
         Answer::Refused(refusal) => anyhow::bail!("{refusal}"),
         _ => anyhow::bail!("unexpected answer; is the aggregator of this version?"),

@@ -30,6 +30,7 @@ mod finding_answers;
 mod finding_contexts;
 mod finding_journal;
 mod fleet_overview;
+mod gpu_prices;
 mod guarded_answer;
 mod history_answers;
 mod history_readings;
@@ -73,6 +74,7 @@ pub use engine_loop::{monotonic_clock, spawn_existing, spawn_new, spawn_stepped,
 pub use finding_journal::{FindingJournal, JournalDay, JournalEntry, KEPT_DAYS, day_number};
 pub use fleet_overview::{MAX_WORST, worst_findings};
 pub use gaunt_judge::BaselineSnapshot;
+pub use gpu_prices::{GpuModelPrice, find_model_price};
 use guarded_answer::answer_guarded;
 pub use history_readings::{HistoryReadings, NodeHistoryReadings};
 use judgement_task::{JudgementResult, JudgementTask};
@@ -114,7 +116,9 @@ pub struct EngineOptions {
     pub every_past: bool,
     /// Price of a GPU hour, if configured.
     pub price_per_gpu_hour: Option<f64>,
-    /// The currency of the price.
+    /// Prices by GPU model, which precede it in usage.
+    pub model_prices: Vec<GpuModelPrice>,
+    /// The currency of the prices.
     pub currency: SanitizedText,
     /// The thresholds of the judge; boxed because they are large and passed on often.
     pub thresholds: Box<Thresholds>,
@@ -148,6 +152,7 @@ impl Default for EngineOptions {
             history_bytes: HISTORY_BYTES,
             every_past: false,
             price_per_gpu_hour: None,
+            model_prices: Vec::new(),
             currency: SanitizedText::new("USD"),
             thresholds: Box::default(),
             usage: USAGE,

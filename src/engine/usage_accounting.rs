@@ -113,7 +113,9 @@ impl Engine {
         let none = UsageWindow::default();
         let window = if view.past.is_some() { &none } else { &self.usage.window };
         let cluster = self.options.cluster.clone();
-        UsageReport { cluster, ..window.usage_report(self.cluster.now(), span) }
+        let mut usage = window.usage_report(self.cluster.now(), span);
+        self.options.set_usage_prices(&mut usage.rows);
+        UsageReport { cluster, ..usage }
     }
 
     /// Cumulative lost time, as far as it may be reported.

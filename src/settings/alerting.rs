@@ -9,10 +9,7 @@ use super::{
     access_section::{self, BasicAuthSection, TlsSection},
     setting_values::{PriceSetting, SpanSetting},
 };
-use crate::{
-    alert,
-    command::report_command::{self, GpuPrices},
-};
+use crate::{alert, command::report_command::GpuPrices};
 
 /// Alertmanagers that findings are posted to directly.
 #[derive(Debug, Deserialize)]
@@ -103,7 +100,7 @@ impl ReportSection {
 
     /// The price table; other models have the price of the cluster section.
     pub(super) fn gpu_prices(&self, cluster: &ClusterSection) -> GpuPrices {
-        let price = |price: &ModelPriceSection| report_command::GpuModelPrice {
+        let price = |price: &ModelPriceSection| gaunt_engine::GpuModelPrice {
             model: price.model.clone(),
             per_gpu_hour: price.per_gpu_hour.to_amount(),
         };

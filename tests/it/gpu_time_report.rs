@@ -101,7 +101,9 @@ fn report_of_an_aggregator_covers_what_it_watched() {
     let sim = SimulatorProcess::start_healthy(2);
     let folder = tempfile::tempdir().unwrap();
     let settings = folder.path().join("gaunt.toml");
-    fs::write(&settings, "[cluster]\nprice_per_gpu_hour = 2.0\ncurrency = \"EUR\"\n").unwrap();
+    let prices = "[cluster]\nprice_per_gpu_hour = 3.0\ncurrency = \"EUR\"\n\
+                  [[report.prices]]\nmodel = \"NVIDIA*\"\nper_gpu_hour = 2.0\n";
+    fs::write(&settings, prices).unwrap();
     let arguments = ["--config", settings.to_str().unwrap(), "--targets", &sim.list];
     let aggregator = TestProcess::start_aggregator(&arguments);
     let address = aggregator.served_address();

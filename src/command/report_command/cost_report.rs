@@ -22,7 +22,7 @@ pub struct CostReport {
     pub until: UnixMs,
     /// Seconds observed.
     pub watched_seconds: f64,
-    /// Currency of all costs.
+    /// Currency of all costs; empty if there are several.
     pub currency: String,
     /// Total.
     pub total: CostReportSum,
@@ -59,12 +59,25 @@ pub struct CostReportSum {
     pub lost_most_to: Option<&'static str>,
     /// Energy of the GPUs in kilowatt-hours; none if none of them reports it.
     pub energy_kwh: Option<f64>,
-    /// Cost of the GPU-hours; none unless all of them have a price.
+    /// Cost of the GPU-hours; none unless all of them have a price, in one currency.
     pub cost: Option<f64>,
-    /// Cost of the lost part.
+    /// Cost of the lost part, likewise.
     pub lost_cost: Option<f64>,
+    /// The costs in each currency.
+    pub costs: Vec<CurrencyCost>,
     /// CO2 of the energy in kilograms; none without a factor.
     pub co2_kg: Option<f64>,
+}
+
+/// The costs of a sum in one currency.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CurrencyCost {
+    /// The currency.
+    pub currency: String,
+    /// Cost of the GPU-hours with a price in it; none if GPU-hours of the sum have no price at all.
+    pub cost: Option<f64>,
+    /// Cost of the lost part, likewise.
+    pub lost_cost: Option<f64>,
 }
 
 /// One row: one job, one state, one model.
@@ -94,6 +107,8 @@ pub struct CostReportRow {
     pub energy_kwh: Option<f64>,
     /// Their cost.
     pub cost: Option<f64>,
+    /// Its currency.
+    pub currency: Option<String>,
     /// CO2 of their energy in kilograms.
     pub co2_kg: Option<f64>,
 }
@@ -101,16 +116,26 @@ pub struct CostReportRow {
 impl CostReport {
     /// What all GPU time cost, and the lost part of it, as far as prices are set.
     pub(super) fn describe_cost(&self) -> String {
-        let amount = |amount: Option<f64>| {
-            amount.map_or_else(
-                || "no price set; give one with --price".to_owned(),
-                |amount| format!("{amount:.2} {}", self.currency),
-            )
+        let describe = |costs: &CurrencyCost| {
+            let amount = |amount: Option<f64>| {
+                amount.map_or_else(
+                    || format!("unknown in {}, as GPUs have no price", costs.currency),
+                    |amount| format!("{amount:.2} {}", costs.currency),
+                )
+            };
+            format!("{}, lost {}", amount(costs.cost), amount(costs.lost_cost))
         };
-        match (self.total.cost, self.total.lost_cost) {
-            (None, None) => amount(None),
-            (cost, lost) => format!("{}, lost {}", amount(cost), amount(lost)),
+        let described: Vec<String> = self.total.costs.iter().map(describe).collect();
+        if described.is_empty() {
+            return "no price set; give one with --price".to_owned();
         }
+        let is_known = self.total.costs.iter().all(|costs| costs.cost.is_some());
+        described.join("; ") + if is_known { "" } else { "; give one with --price" }
+    }
+
+    /// The currencies of the costs.
+    pub(super) fn currencies(&self) -> Vec<&str> {
+        self.total.costs.iter().map(|costs| costs.currency.as_str()).collect()
     }
 
     /// The emissions for people.
@@ -125,7 +150,7 @@ impl CostReport {
         format_duration(watched.unwrap_or_default())
     }
 
-    /// Computes the report of this usage.
+    /// Computes the report of this usage; rows without a price here have that of their aggregator.
     pub fn of(usage: &UsageReport, prices: &GpuPrices, co2_kg_per_kwh: Option<f64>) -> Self {
         let rows: Vec<CostReportRow> =
             usage.rows.iter().map(|row| CostReportRow::of(row, prices, co2_kg_per_kwh)).collect();
@@ -141,6 +166,7 @@ impl CostReport {
                 sum.account.clone_from(&row.account);
             }
         }
+        let total = sum_by_key(&rows, |_| "all".to_owned()).pop().unwrap_or_default();
         let mut by_cause = sum_by_key(&rows, |row| row.cause.map(str::to_owned));
         by_cause.sort_by(|one, other| other.lost_gpu_hours.total_cmp(&one.lost_gpu_hours));
         Self {
@@ -148,8 +174,12 @@ impl CostReport {
             from: usage.from,
             until: usage.at,
             watched_seconds: usage.watched_seconds,
-            currency: prices.currency.clone(),
-            total: sum_by_key(&rows, |_| "all".to_owned()).pop().unwrap_or_default(),
+            currency: match total.costs.as_slice() {
+                [] => prices.currency.clone(),
+                [costs] => costs.currency.clone(),
+                _ => String::new(),
+            },
+            total,
             by_state: sum_by_key(&rows, |row| row.state.to_string()),
             by_cause,
             by_job,
@@ -168,6 +198,9 @@ impl CostReportRow {
         let state = row.state.unwrap_or(GpuState::Unknown);
         let gpu_hours = row.gpu_seconds / 3_600.0;
         let energy_kwh = row.joules.map(|joules| joules / 3.6e6);
+        let own_price = prices.of(row.model.as_deref()).map(|price| (price, &*prices.currency));
+        let price_of_row =
+            own_price.or_else(|| row.price_per_gpu_hour.zip(row.currency.as_deref()));
         Self {
             job: row.job.clone(),
             name: row.name.clone(),
@@ -180,7 +213,8 @@ impl CostReportRow {
             gpu_hours,
             lost_gpu_hours: row.lost_gpu_seconds / 3_600.0,
             energy_kwh,
-            cost: prices.of(row.model.as_deref()).map(|price| price * gpu_hours),
+            cost: price_of_row.map(|(price, _)| price * gpu_hours),
+            currency: price_of_row.map(|(_, currency)| currency.to_owned()),
             co2_kg: energy_kwh.zip(co2_kg_per_kwh).map(|(kwh, factor)| kwh * factor),
         }
     }
@@ -219,10 +253,9 @@ fn sum_rows(key: String, rows: &[&CostReportRow]) -> CostReportSum {
         *by_cause.entry(cause).or_default() += row.lost_gpu_hours;
     }
     let main_cause = by_cause.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
-    // A sum with an unknown part is unknown.
-    let cost = rows.iter().map(|row| row.cost).collect::<Option<Vec<f64>>>();
-    let lost = rows.iter().filter(|row| row.lost);
-    let lost_cost = lost.map(|row| row.lost_cost()).collect::<Option<Vec<f64>>>();
+    let costs = sum_costs(rows);
+    let single =
+        if let [single] = costs.as_slice() { single.clone() } else { CurrencyCost::default() };
     let sum_known = |value: fn(&CostReportRow) -> Option<f64>| {
         rows.iter().filter_map(|row| value(row)).reduce(|one, other| one + other)
     };
@@ -232,14 +265,32 @@ fn sum_rows(key: String, rows: &[&CostReportRow]) -> CostReportSum {
         lost_gpu_hours: sum_values(rows.iter().map(|row| row.lost_gpu_hours)),
         lost_most_to: main_cause.map(|(cause, _)| cause),
         energy_kwh: sum_known(|row| row.energy_kwh),
-        cost: cost.map(|costs| sum_values(costs.into_iter())),
-        // Without any price nothing is known of a cost, also where nothing was lost.
-        lost_cost: lost_cost
-            .filter(|_| rows.iter().any(|row| row.cost.is_some()))
-            .map(|costs| sum_values(costs.into_iter())),
+        cost: single.cost,
+        lost_cost: single.lost_cost,
+        costs,
         co2_kg: sum_known(|row| row.co2_kg),
         ..CostReportSum::default()
     }
+}
+
+/// The costs in each currency. A sum with an unknown part is unknown.
+fn sum_costs(rows: &[&CostReportRow]) -> Vec<CurrencyCost> {
+    let is_known = rows.iter().all(|row| row.cost.is_some());
+    let is_lost_known = rows.iter().all(|row| row.cost.is_some() || !row.lost);
+    let mut sums: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    for row in rows {
+        if let Some((currency, cost)) = row.currency.as_deref().zip(row.cost) {
+            let (sum, lost_sum) = sums.entry(currency).or_default();
+            *sum += cost;
+            *lost_sum += row.lost_cost().filter(|_| row.lost).unwrap_or(0.0);
+        }
+    }
+    let sums = sums.into_iter().map(|(currency, (cost, lost_cost))| CurrencyCost {
+        currency: currency.to_owned(),
+        cost: is_known.then_some(cost),
+        lost_cost: is_lost_known.then_some(lost_cost),
+    });
+    sums.collect()
 }
 
 /// A sum that begins at zero: the standard library's sum of nothing is -0.0.
@@ -320,6 +371,38 @@ mod tests {
         assert_eq!(report.by_cause.iter().map(lost_hours).collect::<Vec<_>>(), causes);
         let hours: f64 = report.by_state.iter().map(|sum| sum.gpu_hours).sum();
         assert!((hours - 10.0).abs() < 1e-9, "{hours}");
+    }
+
+    #[test]
+    fn costs_add_up_in_each_currency() {
+        let mut usage = sample_usage();
+        for (row, (price, currency)) in
+            usage.rows.iter_mut().zip([(2.0, "USD"), (2.0, "USD"), (4.0, "EUR"), (3.0, "EUR")])
+        {
+            row.price_per_gpu_hour = Some(price);
+            row.currency = Some(SanitizedText::new(currency));
+        }
+        let report = CostReport::of(&usage, &GpuPrices::default(), None);
+        let cost = |currency: &str, cost, lost_cost| CurrencyCost {
+            currency: currency.to_owned(),
+            cost: Some(cost),
+            lost_cost: Some(lost_cost),
+        };
+        assert_eq!(report.total.costs, [cost("EUR", 8.0, 1.0), cost("USD", 15.0, 2.5)]);
+        assert_eq!((report.total.cost, report.currency.as_str()), (None, ""));
+        assert_eq!(report.describe_cost(), "8.00 EUR, lost 1.00 EUR; 15.00 USD, lost 2.50 USD");
+        let idle = &report.by_job[1];
+        assert_eq!((idle.cost, &*idle.costs), (Some(6.0), &[cost("EUR", 6.0, 0.0)][..]));
+
+        let own =
+            GpuPrices { default: Some(1.0), currency: "CHF".to_owned(), ..GpuPrices::default() };
+        let report = CostReport::of(&usage, &own, None);
+        assert_eq!((report.total.cost, report.currency.as_str()), (Some(10.0), "CHF"));
+
+        usage.rows[2].price_per_gpu_hour = None;
+        let report = CostReport::of(&usage, &GpuPrices::default(), None);
+        assert!(report.total.costs.iter().all(|costs| costs.cost.is_none()));
+        assert!(report.describe_cost().ends_with("; give one with --price"));
     }
 
     #[test]

@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 
 use gaunt_api::html_page::{escape_html, render_html_page, render_html_table};
 
-use super::{CostReport, CostReportSum, format_span, report_output::format_share};
+use super::{
+    CostReport, CostReportSum, format_span,
+    report_output::{format_costs, format_share},
+};
 
 /// Rows of a table; comma-separated values and JSON contain all of them.
 const MAX_ROWS: usize = 100;
@@ -15,18 +18,9 @@ const MAX_BARS: usize = 12;
 /// Size of a bar with its labels, in units of the drawing: width of all, height of one, left and right of the bar.
 const BAR: (f64, f64, f64, f64) = (880.0, 24.0, 200.0, 150.0);
 
-/// Headings of the tables, after the first.
-const HEADINGS: [&str; 9] = [
-    "GPU-hours",
-    "share",
-    "lost GPU-hours",
-    "lost",
-    "main cause",
-    "energy, kWh",
-    "cost",
-    "lost cost",
-    "CO2, kg",
-];
+/// Headings of the tables, between the first and the costs.
+const HEADINGS: [&str; 6] =
+    ["GPU-hours", "share", "lost GPU-hours", "lost", "main cause", "energy, kWh"];
 
 /// Renders the report.
 pub(super) fn render_html(report: &CostReport) -> String {
@@ -55,7 +49,7 @@ pub(super) fn render_html(report: &CostReport) -> String {
         ("state", &report.by_state),
         ("GPU model", &report.by_model),
     ] {
-        push_table(&mut body, title, sums, report.total.gpu_hours);
+        push_table(&mut body, title, sums, report);
     }
     render_html_page(&title, &body)
 }
@@ -114,13 +108,14 @@ fn push_bars(body: &mut String, causes: &[CostReportSum]) {
     body.push_str("</svg>\n</figure>\n");
 }
 
-fn push_table(body: &mut String, title: &str, sums: &[CostReportSum], total_hours: f64) {
+fn push_table(body: &mut String, title: &str, sums: &[CostReportSum], report: &CostReport) {
     if sums.is_empty() {
         return;
     }
     let number = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
     };
+    let currencies = report.currencies();
     let rows: Vec<Vec<String>> = sums
         .iter()
         .take(MAX_ROWS)
@@ -129,21 +124,27 @@ fn push_table(body: &mut String, title: &str, sums: &[CostReportSum], total_hour
             let names: Vec<&str> = std::iter::once(sum.of.as_str())
                 .chain(names.map(gaunt_schema::SanitizedText::as_str))
                 .collect();
-            vec![
+            let mut cells = vec![
                 names.join(" "),
                 format!("{:.3}", sum.gpu_hours),
-                format_share(sum.gpu_hours, total_hours),
+                format_share(sum.gpu_hours, report.total.gpu_hours),
                 format!("{:.3}", sum.lost_gpu_hours),
                 format_share(sum.lost_gpu_hours, sum.gpu_hours),
                 sum.lost_most_to.unwrap_or("–").to_owned(),
                 number(sum.energy_kwh, 3),
-                number(sum.cost, 2),
-                number(sum.lost_cost, 2),
-                number(sum.co2_kg, 3),
-            ]
+            ];
+            cells.extend(format_costs(sum, &currencies, "–").into_iter().flatten());
+            cells.push(number(sum.co2_kg, 3));
+            cells
         })
         .collect();
-    let headings: Vec<&str> = std::iter::once(title).chain(HEADINGS).collect();
+    let costs: Vec<String> = currencies
+        .iter()
+        .flat_map(|of| [format!("cost, {of}"), format!("lost cost, {of}")])
+        .collect();
+    let mut headings: Vec<&str> = std::iter::once(title).chain(HEADINGS).collect();
+    headings.extend(costs.iter().map(String::as_str));
+    headings.push("CO2, kg");
     _ = writeln!(body, "<h2>By {title}</h2>\n{}", render_html_table(&headings, &rows).trim_end());
     if let Some(more) = sums.len().checked_sub(MAX_ROWS).filter(|more| *more > 0) {
         _ = writeln!(body, "<p>and {more} more; --format csv prints all</p>");

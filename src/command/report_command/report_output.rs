@@ -50,20 +50,22 @@ pub(super) fn render_text(report: &CostReport) -> String {
         ("USER", &report.by_user),
         ("GPU MODEL", &report.by_model),
     ] {
-        render_part(&mut page, title, sums, total.gpu_hours);
+        render_part(&mut page, title, sums, report);
     }
     page
 }
 
 /// Renders one table. Columns of a price or of CO2 are left out where none is known.
-fn render_part(page: &mut String, title: &str, sums: &[CostReportSum], total_hours: f64) {
-    let has_cost = sums.iter().any(|sum| sum.cost.is_some());
+fn render_part(page: &mut String, title: &str, sums: &[CostReportSum], report: &CostReport) {
+    let currencies = report.currencies();
     let has_co2 = sums.iter().any(|sum| sum.co2_kg.is_some());
-    let render_money = |cost: &str, lost: &str, co2: &str| {
-        let cost = if has_cost { format!(" {cost:>10} {lost:>10}") } else { String::new() };
+    let render_money = |costs: &[[String; 2]], co2: &str| {
+        let costs = costs.iter().map(|[cost, lost]| format!(" {cost:>10} {lost:>13}"));
         let co2 = if has_co2 { format!(" {co2:>8}") } else { String::new() };
-        format!("{cost}{co2}")
+        costs.collect::<String>() + &co2
     };
+    let titles: Vec<[String; 2]> =
+        currencies.iter().map(|of| [format!("COST {of}"), format!("LOST COST {of}")]).collect();
     push_line(
         page,
         format_args!(
@@ -74,7 +76,7 @@ fn render_part(page: &mut String, title: &str, sums: &[CostReportSum], total_hou
             "LOST %",
             "MAIN CAUSE",
             "KWH",
-            render_money("COST", "LOST COST", "CO2 KG"),
+            render_money(&titles, "CO2 KG"),
         ),
     );
     for sum in sums.iter().take(MAX_LINES) {
@@ -91,22 +93,33 @@ fn render_part(page: &mut String, title: &str, sums: &[CostReportSum], total_hou
             format_args!(
                 "{label:<28} {:>10.3} {:>7} {:>10.3} {:>7}  {:<19} {:>9}{}",
                 sum.gpu_hours,
-                format_share(sum.gpu_hours, total_hours),
+                format_share(sum.gpu_hours, report.total.gpu_hours),
                 sum.lost_gpu_hours,
                 format_share(sum.lost_gpu_hours, sum.gpu_hours),
                 sum.lost_most_to.unwrap_or("-"),
                 number(sum.energy_kwh, 3),
-                render_money(
-                    &number(sum.cost, 2),
-                    &number(sum.lost_cost, 2),
-                    &number(sum.co2_kg, 3)
-                ),
+                render_money(&format_costs(sum, &currencies, "-"), &number(sum.co2_kg, 3)),
             ),
         );
     }
     if let Some(more) = sums.len().checked_sub(MAX_LINES).filter(|more| *more > 0) {
         push_line(page, format_args!("and {more} more; --format csv prints all"));
     }
+}
+
+/// Formats cost and lost cost of a sum in each currency.
+pub(super) fn format_costs(
+    sum: &CostReportSum,
+    currencies: &[&str],
+    absent: &str,
+) -> Vec<[String; 2]> {
+    let amount =
+        |value: Option<f64>| value.map_or_else(|| absent.to_owned(), |value| format!("{value:.2}"));
+    let costs_in = |currency: &&str| {
+        let costs = sum.costs.iter().find(|costs| costs.currency == *currency);
+        [costs.and_then(|costs| costs.cost), costs.and_then(|costs| costs.lost_cost)].map(amount)
+    };
+    currencies.iter().map(costs_in).collect()
 }
 
 /// Formats a part as a percentage.
@@ -134,7 +147,7 @@ pub(super) fn render_csv(report: &CostReport) -> String {
             row.gpu_hours.to_string(),
             number(row.energy_kwh),
             number(row.cost),
-            if row.cost.is_some() { report.currency.clone() } else { String::new() },
+            row.currency.clone().unwrap_or_default(),
             number(row.co2_kg),
             row.lost_gpu_hours.to_string(),
         ];

@@ -164,6 +164,7 @@ impl UsageWindow {
             gpu_seconds: used.seconds,
             lost_gpu_seconds: used.lost,
             joules: used.joules,
+            ..UsageRow::default()
         }
     }
 
