@@ -354,9 +354,9 @@ pub struct ServeArguments {
 pub struct ExplainArguments {
     /// Finding id, or a unique part of it; default: the worst open finding, else the latest closed one.
     pub finding: Option<String>,
-    /// Aggregator to query; overrides $GAUNT_AGGREGATOR.
+    /// Aggregator to query; overrides $GAUNT_AGGREGATOR. Several clusters: NAME=URL for each, repeated.
     #[arg(long, value_name = "URL", conflicts_with_all = ["from", "topology", "jobs", "period", "prometheus"])]
-    pub aggregator: Option<String>,
+    pub aggregator: Vec<String>,
     /// CA certificates in PEM with which it is verified; default: $GAUNT_CA_FILE, else the system's.
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,

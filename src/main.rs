@@ -345,7 +345,7 @@ async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode>
             plain.contains(&options.format),
             "--flight-recorder has the formats text and json"
         );
-        let address = choose_aggregator(options.aggregator, &settings);
+        let address = choose_aggregator(join_clusters(&options.aggregator), &settings);
         let is_named = address.named_by != AggregatorNamedBy::Default;
         let (aggregator, job) = (is_named.then_some(address), options.job);
         let dumps =
@@ -354,7 +354,7 @@ async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode>
     }
     let from = match (options.from, &options.server.prometheus) {
         (None, None) => explain_command::ExplainSource::Aggregator(choose_aggregator(
-            options.aggregator,
+            join_clusters(&options.aggregator),
             &settings,
         )),
         (folder, _) => explain_command::ExplainSource::Recording(judge_command::JudgeOptions {
@@ -392,7 +392,7 @@ async fn run_incident(options: cli::ReportArguments) -> anyhow::Result<ExitCode>
             json: false,
         })
     } else {
-        let aggregator = options.view.aggregator.into_iter().next();
+        let aggregator = join_clusters(&options.view.aggregator);
         explain_command::ExplainSource::Aggregator(choose_aggregator(aggregator, &settings))
     };
     let (finding, form) = (options.incident, explain_command::ExplanationFormat::Html);

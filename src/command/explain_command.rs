@@ -4,7 +4,10 @@ use std::process::ExitCode;
 
 use gaunt_schema::FindingKind;
 
-use super::{AggregatorAddress, judge_command, snapshot_command};
+use super::{
+    AggregatorAddress, aggregator_address::token_from_environment, judge_command, snapshot_command,
+};
+use crate::answer_source::split_clusters;
 use gaunt_api::{
     API, Answer, EvidenceItem, EvidencePlot, Explanation, FindingList, FindingText, Question,
     TimeParam, evidence_query::history_queries,
@@ -40,7 +43,7 @@ pub enum ExplanationFormat {
 /// Source of a finding.
 #[derive(Debug)]
 pub enum ExplainSource {
-    /// The aggregator at this address.
+    /// The aggregator at this address, or those of several clusters.
     Aggregator(AggregatorAddress),
     /// A recording, which is replayed.
     Recording(judge_command::JudgeOptions),
@@ -56,13 +59,10 @@ pub async fn run(
     let mut plots = Vec::new();
     let answer = match options.from {
         ExplainSource::Aggregator(address) => {
-            let aggregator = address.build_client()?;
-            let base = address.url.trim_end_matches('/').to_owned();
+            let source = address.open_source(token_from_environment())?;
             let ask = async |question| {
-                aggregator
-                    .ask_question(&question)
-                    .await
-                    .map_err(|error| address.explain_error(error))
+                let answer = source.ask_question(question).await;
+                answer.map_err(|error| super::explain_error(Some(&address), error.into()))
             };
             let (open, closed) = (
                 ask(Question::Findings).await?.into_result()?,
@@ -73,7 +73,7 @@ pub async fn run(
                 &finding_list(&open),
                 &finding_list(&closed),
             )?;
-            link = base.contains("://").then(|| format!("{base}{API}/findings/{id}"));
+            link = finding_link(&address.url, &id);
             let answer = ask(Question::Finding(id)).await?;
             for (item, question) in plot_questions(&answer).into_iter().filter(|_| with_plots) {
                 plots.extend(evidence_plot(item, ask(question).await?));
@@ -119,6 +119,18 @@ pub async fn run(
     };
     snapshot_command::print_page(&page)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The address of a finding at the first aggregator of its cluster.
+fn finding_link(address: &str, id: &str) -> Option<String> {
+    let (urls, id) = match split_clusters(address) {
+        Some(named) => named.into_iter().find_map(|(cluster, urls)| {
+            Some((urls, id.strip_prefix(cluster)?.strip_prefix('/')?))
+        })?,
+        None => (address, id),
+    };
+    let url = urls.split(',').next()?.trim().trim_end_matches('/');
+    url.contains("://").then(|| format!("{url}{API}/findings/{id}"))
 }
 
 /// The questions for the histories of the evidence: up to now, or to the end of a closed finding.
@@ -218,6 +230,18 @@ fn render_ids(ids: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn link_leads_to_the_first_aggregator_of_the_cluster() {
+        let id = "target_down/gpu003";
+        let expected = |host: &str| Some(format!("https://{host}{API}/findings/{id}"));
+        for address in ["https://a1/", "https://a1,https://b1"] {
+            assert_eq!(finding_link(address, id), expected("a1"), "{address}");
+        }
+        let clusters = "hall-1=https://a1,https://b1;hall-2=https://a2";
+        assert_eq!(finding_link(clusters, &format!("hall-2/{id}")), expected("a2"));
+        assert_eq!(finding_link("10.0.0.5:9771", id), None);
+    }
 
     #[test]
     fn unknown_finding_is_named_with_the_known_kinds() {

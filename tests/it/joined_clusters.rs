@@ -97,7 +97,7 @@ fn clusters_are_joined_and_a_silent_one_is_said() {
         "{overview}"
     );
     assert!(warnings.contains("cluster hall-2 is left out: aggregator"), "{warnings}");
-    let output = run_gaunt(&["explain", "--aggregator", &named.join(";")]);
+    let output = run_gaunt(&["record", "--to=unused", "--aggregator", &named.join(";")]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("asks one cluster"), "{output:?}");
 }
 
@@ -134,6 +134,12 @@ fn acknowledgement_goes_to_the_cluster_of_the_finding() {
     assert!(none.contains("contains hall-3/target_down; known ids are\n  hall-"), "{none}");
     let [done, error] = ack("hall-2/target_down");
     assert_eq!(done, "hall-2/target_down/127.0.0.1 is acknowledged by alice\n", "{error}");
+    let explained = |form: &str| {
+        let arguments = ["explain", "hall-2/target_down", "--format", form];
+        String::from_utf8(run_gaunt(&[&arguments[..], &flags[..]].concat()).stdout).unwrap()
+    };
+    let json: Value = serde_json::from_str(&explained("json")).unwrap();
+    assert_eq!(json["finding"]["id"], "hall-2/target_down/127.0.0.1");
     let has_name =
         |address: &String| get(address, "/api/gaunt/v1/findings").unwrap().1.contains("alice");
     assert_eq!(addresses.each_ref().map(has_name), [false, true]);
