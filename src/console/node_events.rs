@@ -5,7 +5,7 @@ use gaunt_schema::{
     catalogue::{gpu, gpu_health, gpu_parts, port},
 };
 
-use gaunt_api::{DeviceDetail, NodeDetail};
+use gaunt_api::{DeviceDetail, EvidenceItem, Finding, NodeDetail};
 
 /// Maximum number of events shown.
 const MOST: usize = 200;
@@ -62,7 +62,7 @@ pub(crate) fn of(detail: &NodeDetail) -> Vec<NodeEvent> {
     let mut events = Vec::new();
     for device in &detail.devices {
         match device.class {
-            DeviceClass::Xid => events.extend(xid_event(device)),
+            DeviceClass::Xid => events.extend(xid_event(detail, device)),
             DeviceClass::Gpu => collect_gpu_events(detail, device, &mut events),
             DeviceClass::Port => collect_port_events(detail, device, &mut events),
             _ => {}
@@ -74,7 +74,7 @@ pub(crate) fn of(detail: &NodeDetail) -> Vec<NodeEvent> {
 }
 
 /// Returns the event of a reported XID, with the entry of NVIDIA's XID list.
-fn xid_event(device: &DeviceDetail) -> Option<NodeEvent> {
+fn xid_event(detail: &NodeDetail, device: &DeviceDetail) -> Option<NodeEvent> {
     let label = |name: &str| device.labels.get(name).map_or("?", |value| value.as_str());
     let info = device.info.get(gpu_parts::XID_INFO.catalogue_row().name);
     let info_text = |name: &str| info.and_then(|info| info.get(name)).map(SanitizedText::as_str);
@@ -91,12 +91,25 @@ fn xid_event(device: &DeviceDetail) -> Option<NodeEvent> {
     let times = times.map_or_else(String::new, |count| format!(", {count:.0} times"));
     let meaning = info_text("meaning").unwrap_or(xid_entry.meaning);
     Some(NodeEvent {
-        at: last_seen,
+        at: last_seen.or_else(|| finding_start(detail, label("gpu"), code)),
         severity: xid_entry.severity,
         device: SanitizedText::new(&format!("GPU {}", label("gpu"))),
         what: SanitizedText::new(&format!("XID {}: {meaning}{times}", label("xid"))),
         action: SanitizedText::new(info_text("action").unwrap_or(xid_entry.action)),
     })
+}
+
+/// Returns the start of the finding about an XID of a GPU: many exporters give no time of it.
+fn finding_start(detail: &NodeDetail, gpu: &str, code: u32) -> Option<UnixMs> {
+    let name = gpu_parts::XID_ERRORS.catalogue_row().name;
+    let names_xid = |item: &EvidenceItem| {
+        item.source.contains(name)
+            && item.value.is_some_and(|value| (value - f64::from(code)).abs() < 0.5)
+    };
+    let is_about_xid = |finding: &&Finding| {
+        finding.entity.gpu.as_deref() == Some(gpu) && finding.evidence.iter().any(names_xid)
+    };
+    detail.findings.iter().find(is_about_xid).map(|finding| finding.since)
 }
 
 fn collect_gpu_events(detail: &NodeDetail, device: &DeviceDetail, events: &mut Vec<NodeEvent>) {
@@ -195,6 +208,24 @@ mod tests {
         );
         let xid = events.iter().find(|event| event.what.contains("XID 79")).unwrap();
         assert_eq!(xid.action.as_str(), "drain the node and reboot it");
+    }
+
+    #[test]
+    fn xid_without_a_time_has_that_of_its_finding() {
+        let mut detail = sample_answers::node_detail("gpu003");
+        let xid = detail.devices.iter_mut().find(|it| it.class == DeviceClass::Xid).unwrap();
+        xid.values.remove(&gpu_parts::XID_LAST_SEEN.series_key());
+        let gpu = xid.labels["gpu"].clone();
+        let xid_time = |detail: &NodeDetail| {
+            of(detail).into_iter().find(|event| event.what.contains("XID 79")).unwrap().at
+        };
+        assert_eq!(xid_time(&detail), None);
+        let mut finding = sample_answers::port_down_finding();
+        finding.entity.gpu = Some(gpu);
+        finding.evidence[0].source = gpu_parts::XID_ERRORS.catalogue_row().name.to_owned();
+        finding.evidence[0].value = Some(79.0);
+        detail.findings = vec![finding.clone()];
+        assert_eq!(xid_time(&detail), Some(finding.since));
     }
 
     #[test]
