@@ -12,7 +12,7 @@ use super::{
 const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::DataStarved,
-        "GPUs of a node are active below their baseline while their host shows IO or CPU pressure above its baseline, or while the other GPUs of the job busy-wait for them. Where the kernel reports no PSI, IO pressure is the time for which CPUs idle meanwhile (iowait), if that is far above its baseline. A host that mostly writes is a warning only once a checkpoint would be over. Where most hosts of a slower job wait for CPUs together, or have far busier CPUs than before, the finding is about the job, and not about one of them, and never pages: it may load more for each step than before. Where the only node whose GPUs all idle more than before is known by no more, while the rest of a steady, slower job is busy all the time, it is a warning after a minute.",
+        "GPUs of a node are active below their baseline while their host shows IO or CPU pressure above its baseline, or while the other GPUs of the job busy-wait for them. Where the kernel reports no PSI, IO pressure is the time for which CPUs idle meanwhile (iowait), if that is far above its baseline. A host that mostly writes is a warning only once a checkpoint would be over. Where most hosts of a slower job wait for CPUs together, or have far busier CPUs than before, the finding is about the job, and not about one of them, and never pages: it may load more for each step than before. Where nothing else shows a cause, a node whose GPUs all idle more than before is a warning after a minute, if it is the only such node of its job, and the job runs steadily but slower while its other GPUs are busy all the time.",
         &[
             "hungry_ratio",
             "pressure_times",
