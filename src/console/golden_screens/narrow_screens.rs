@@ -141,3 +141,13 @@ fn sentence_that_is_cut_ends_with_an_ellipsis() {
     let more = screen.iter().position(|line| line.contains("press 2 to list")).unwrap();
     assert!(screen[more - 1].trim_end().ends_with("word…"), "{screen:#?}");
 }
+
+#[test]
+fn list_on_a_narrow_screen_keeps_the_column_that_it_is_sorted_by() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.press_keys(&[KeyPress::Char('6')]);
+    console.deliver_answer(Answer::Table(Arc::new(sample_answers::gpu_table())));
+    let heading = console.draw(60, 18)[2].clone();
+    assert!(heading.contains("GPUs lost▼") && heading.contains("state"), "{heading}");
+    assert!(console.draw(80, 24)[2].contains("util %"));
+}

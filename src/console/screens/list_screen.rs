@@ -183,27 +183,28 @@ impl ScreenView for ListScreen {
         state: &ConsoleState,
         theme: Theme,
     ) -> ScreenLayout {
-        let subject = self.0;
-        let what = format!("the {}", subject.as_str());
-        let area = match subject {
+        let area = match self.0 {
             Subject::Targets => draw_source_troubles(buffer, area, state, theme),
             _ => area,
         };
-        let Some(table) = state.subject_table(subject).map(|table| &**table) else {
+        let Some(table) = state.subject_table(self.0).map(|table| &**table) else {
+            let what = format!("the {}", self.0.as_str());
             return self.draw_waiting(buffer, area, &what, state, theme);
         };
-        let list = state.list_state(subject);
+        let list = state.list_state(self.0);
         let width = usize::from(area.width);
-        let shown: Vec<ListColumn<'_>> = list
+        let mut shown: Vec<ListColumn<'_>> = list
             .shown_columns()
             .into_iter()
             .enumerate()
             .filter_map(|(at, field)| ListColumn::of(at, field, table, theme.units()))
             .collect();
         let sorted_by = list.sort.map(|(field, _)| field);
-        let layouts =
-            shown.iter().map(|column| column.layout_when(sorted_by == Some(column.field)));
-        let mut columns: Vec<text_table::ColumnLayout> = layouts.collect();
+        let is_sorted = |column: &ListColumn<'_>| sorted_by == Some(column.field);
+        let mut columns: Vec<text_table::ColumnLayout> =
+            shown.iter().map(|column| column.layout_when(is_sorted(column))).collect();
+        let sorted = shown.iter().position(is_sorted);
+        text_table::make_room(&mut columns, &mut shown, sorted, width.saturating_sub(2));
         let (fits, used) = text_table::fit_columns(&columns, width.saturating_sub(2));
         columns.truncate(fits);
         let shown = &shown[..fits];

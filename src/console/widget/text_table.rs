@@ -44,6 +44,21 @@ pub(crate) fn fit_columns(columns: &[ColumnLayout], available: usize) -> (usize,
     (columns.len(), used)
 }
 
+/// Drops columns before the sorted one until that fits, the nearest first, and what they show; the first is kept.
+pub(crate) fn make_room<T>(
+    columns: &mut Vec<ColumnLayout>,
+    shown: &mut Vec<T>,
+    sorted: Option<usize>,
+    available: usize,
+) {
+    let mut sorted = sorted.unwrap_or(0);
+    while sorted > 1 && fit_columns(&columns[..=sorted], available).0 <= sorted {
+        sorted -= 1;
+        columns.remove(sorted);
+        shown.remove(sorted);
+    }
+}
+
 /// Renders the line of headings.
 pub(crate) fn render_heading(columns: &[ColumnLayout], style: Style) -> Line<'static> {
     render_row(columns, columns.iter().map(|column| (column.title.to_owned(), style)))
