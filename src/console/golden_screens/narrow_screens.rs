@@ -151,3 +151,15 @@ fn list_on_a_narrow_screen_keeps_the_column_that_it_is_sorted_by() {
     assert!(heading.contains("GPUs lost▼") && heading.contains("state"), "{heading}");
     assert!(console.draw(80, 24)[2].contains("util %"));
 }
+
+#[test]
+fn overview_says_that_a_finding_is_silenced() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    assert!(console.screen_questions().contains(&Question::Alerts));
+    console
+        .answer_question(Question::Alerts, Answer::Alerts(Arc::new(sample_answers::alert_list())));
+    for (width, height) in [(80, 24), (120, 35)] {
+        let screen = console.draw(width, height).join(" ");
+        assert!(screen.contains("silenced"), "{screen}");
+    }
+}

@@ -70,8 +70,10 @@ impl ScreenView for OverviewScreen {
         if state.panel == OverviewPanel::Heat && state.layout.has_side_pane {
             questions.extend(state.heat_node().cloned().map(Question::Node));
         }
-        if state.panel == OverviewPanel::Findings && state.layout.has_side_pane {
-            questions.extend(state.evidence_questions(self.evidence_finding(state)));
+        if state.data.overview.as_deref().is_some_and(|overview| overview.findings_open > 0) {
+            let has_evidence = state.panel == OverviewPanel::Findings && state.layout.has_side_pane;
+            let evidence = self.evidence_finding(state).filter(|_| has_evidence);
+            questions.extend(state.evidence_questions(evidence));
         }
         let since = state.now - RENEWED;
         let longer = longer_history(state).into_iter().collect();
@@ -246,7 +248,7 @@ impl ScreenView for OverviewScreen {
             width: width.min(FINDINGS_WIDEST),
             selected,
             at: overview.at,
-            alerts: None,
+            alerts: state.current_alerts(),
             contexts: &overview.contexts,
             lost: Some(&overview.lost),
             theme,
