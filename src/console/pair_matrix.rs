@@ -48,7 +48,7 @@ impl PairMatrix {
             let name = end_name(end, by_leaf, several);
             ends.entry(name.clone()).or_insert_with(|| {
                 let leaf = end.leaf.as_ref().map(ToString::to_string);
-                let port = format!("{} {}:{}", end.node, end.device, end.port);
+                let port = format!("{} {}/{}", end.node, end.device, end.port);
                 let named = |of: &str| rail.suspects.iter().any(|suspect| *suspect.name == *of);
                 let suspected = leaf.as_deref().is_some_and(named) || (!by_leaf && named(&port));
                 PairMatrixEnd { name, leaf: leaf.filter(|_| !by_leaf), suspected }
@@ -104,7 +104,7 @@ fn has_several_ports(pairs: &[ProbePair]) -> bool {
 fn end_name(end: &PairEnd, by_leaf: bool, several: bool) -> String {
     match (by_leaf, several) {
         (true, _) => end.leaf.as_ref().map_or_else(|| "(unknown)".into(), ToString::to_string),
-        (false, true) => format!("{} {}:{}", end.node, end.device, end.port),
+        (false, true) => format!("{} {}/{}", end.node, end.device, end.port),
         (false, false) => end.node.to_string(),
     }
 }
@@ -174,7 +174,7 @@ mod tests {
         let mut rail = sample_answers::probe_matrix().rails.swap_remove(0);
         rail.pairs[0].from.device = "mlx5_9".into();
         let square = PairMatrix::of(&rail, false);
-        assert!(square.ends.iter().any(|end| end.name == "gpu001 mlx5_9:1"));
-        assert!(square.ends.iter().any(|end| end.name == "gpu001 mlx5_0:1"));
+        assert!(square.ends.iter().any(|end| end.name == "gpu001 mlx5_9/1"));
+        assert!(square.ends.iter().any(|end| end.name == "gpu001 mlx5_0/1"));
     }
 }

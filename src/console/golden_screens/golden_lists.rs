@@ -289,7 +289,7 @@ fn probe_matrix_and_how_a_probe_is_started() {
         KeyPress::Right,
     ]);
     let screen = console.draw(80, 24).join("\n");
-    assert!(screen.contains("gpu001 mlx5_0:1 – gpu007 mlx5_0:1 leaf-00 to leaf-01 failed"));
+    assert!(screen.contains("gpu001 mlx5_0/1 – gpu007 mlx5_0/1   leaf-00 to leaf-01\n failed:"));
     console.press_keys(&[KeyPress::Char('f')]);
     console.expect_golden_at("probe-leaves", 80, 24);
     console.press_keys(&[KeyPress::Char('f'), KeyPress::Char('m')]);

@@ -163,3 +163,14 @@ fn overview_says_that_a_finding_is_silenced() {
         assert!(screen.contains("silenced"), "{screen}");
     }
 }
+
+#[test]
+fn probe_pair_on_a_narrow_screen_breaks_between_its_parts() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.state.screen = crate::screen::ProbeScreen.into();
+    console.deliver_answer(Answer::Probe(Arc::new(sample_answers::probe_matrix())));
+    let screen = console.draw(60, 24);
+    assert!(screen.iter().any(|line| line.contains("mlx5_0/1 – ")), "{screen:#?}");
+    assert!(screen.iter().any(|line| line.contains("   by nccl, 4m ago")), "{screen:#?}");
+    assert!(screen.iter().any(|line| line.ends_with("not measured")), "{screen:#?}");
+}

@@ -226,7 +226,7 @@ pub(crate) fn probe_matrix() -> ProbeMatrix {
         }
         let suspect = ProbeSuspect {
             kind: SuspectKind::Port,
-            name: "gpu003 mlx5_0:1".into(),
+            name: "gpu003 mlx5_0/1".into(),
             ratio: 0.41,
             pairs: 7,
         };

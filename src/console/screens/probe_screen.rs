@@ -106,13 +106,13 @@ impl ScreenView for ProbeScreen {
     ///
     /// ```text
     ///  PROBE     rail 3   28 pairs of 8 nodes   within a leaf 384 Gb/s, across leaves 376 Gb/s
-    ///  ▲ port    gpu003 mlx5_3:1     41 % of baseline, in 7 pairs
+    ///  ▲ port    gpu003 mlx5_3/1     41 % of baseline, in 7 pairs
     ///                  ▼
     ///  gpu003           44444x4
     ///  gpu001          4 =====9
     ///  gpu002          4= =====
     ///
-    ///  gpu003 mlx5_3:1 – gpu001 mlx5_3:1   within leaf-00   158 Gb/s, 41 % of baseline   nccl, 4m ago
+    ///  gpu003 mlx5_3/1 – gpu001 mlx5_3/1   within leaf-00   158 Gb/s, 41 % of baseline   by nccl, 4m ago
     /// ```
     fn draw(
         &self,
@@ -380,9 +380,9 @@ fn render_detail(
 ) -> Vec<Line<'static>> {
     let name = |at: usize| square.ends.get(at).map_or("", |end| end.name.as_str());
     let mut lines = Vec::new();
-    let text = match square.cell_between(one, other) {
+    let groups = match square.cell_between(one, other) {
         Some(cell) if cell.pairs.len() == 1 => {
-            render_pair(&rail.pairs[cell.pairs[0]], matrix, theme.units())
+            pair_groups(&rail.pairs[cell.pairs[0]], matrix, theme.units())
         }
         Some(cell) => {
             let share = display_text::format_whole_percent(cell.ratio);
@@ -391,24 +391,29 @@ fn render_detail(
                 failed => format!(", {failed} failed"),
             };
             let pairs = cell.pairs.len();
-            format!(
-                "{} – {}: {pairs} pairs{failed}, median {share} % of baseline",
-                name(one),
-                name(other)
-            )
+            vec![
+                format!("{} – {}", name(one), name(other)),
+                format!("{pairs} pairs{failed}, median {share} % of baseline"),
+            ]
         }
-        None if one == other => format!("{}: not measured with itself", name(one)),
-        None => format!("{} – {}: not measured", name(one), name(other)),
+        None if one == other => vec![format!("{}: not measured with itself", name(one))],
+        None => vec![format!("{} – {}: not measured", name(one), name(other))],
     };
-    let text = display_text::wrap_text(&text, width.saturating_sub(2));
-    lines.extend(text.into_iter().take(3).map(|line| Line::raw(format!(" {line}"))));
-    let legend = " = at baseline   0–9 tenths of it   x failed   · not measured";
+    let width = width.saturating_sub(2);
+    let text = display_text::join_groups(&groups, "   ", width);
+    let text = text.iter().flat_map(|line| match display_text::text_width(line) {
+        fits if fits <= width => vec![line.clone()],
+        _ => display_text::wrap_text(line, width),
+    });
+    lines.extend(text.take(4).map(|line| Line::raw(format!(" {line}"))));
+    let legend = " = baseline   0–9 tenths of it   x failed   · not measured";
     lines.push(Line::styled(legend, theme.style_for(StyleRole::Dim)));
     lines
 }
 
-fn render_pair(pair: &ProbePair, matrix: &ProbeMatrix, units: DisplayUnits) -> String {
-    let end = |end: &PairEnd| format!("{} {}:{}", end.node, end.device, end.port);
+/// Returns what is known of a pair: its ends, where it is, its result, and by which tool and when.
+fn pair_groups(pair: &ProbePair, matrix: &ProbeMatrix, units: DisplayUnits) -> Vec<String> {
+    let end = |end: &PairEnd| format!("{} {}/{}", end.node, end.device, end.port);
     let leaf = |end: &PairEnd| end.leaf.as_ref().map_or("?", SanitizedText::as_str).to_owned();
     let where_to = match (leaf(&pair.from), leaf(&pair.to)) {
         (from, to) if from == to => format!("within {from}"),
@@ -424,5 +429,10 @@ fn render_pair(pair: &ProbePair, matrix: &ProbeMatrix, units: DisplayUnits) -> S
         (None, None) => "no result".to_owned(),
     };
     let (from, to) = (end(&pair.from), end(&pair.to));
-    format!("{from} – {to}   {where_to}   {result}   {}, {ago} ago", pair.tool.as_str())
+    vec![
+        format!("{from} – {to}"),
+        where_to,
+        result,
+        format!("by {}, {ago} ago", pair.tool.as_str()),
+    ]
 }

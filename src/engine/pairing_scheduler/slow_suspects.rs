@@ -104,7 +104,7 @@ fn suspect_ports(pairs: &[ProbePair], suspects: &mut Vec<ProbeSuspect>) {
 
 /// A port's name.
 fn port_name(end: &PairEnd) -> SanitizedText {
-    SanitizedText::new(&format!("{} {}:{}", end.node, end.device, end.port))
+    SanitizedText::new(&format!("{} {}/{}", end.node, end.device, end.port))
 }
 
 /// Leaves that are slow with every other one, and paths between two leaves that are not.

@@ -127,7 +127,7 @@ fn slow_port_is_distinguished_from_slow_uplink_and_slow_path() {
         |one: &str, other: &str| if one == "node05" || other == "node05" { 20e9 } else { 48e9 };
     let mut run = PairingTestRun::new(3, 4, port);
     run.run(120);
-    assert_eq!(run.suspect_names(), [(SuspectKind::Port, "node05 mlx5_0:1".to_owned())]);
+    assert_eq!(run.suspect_names(), [(SuspectKind::Port, "node05 mlx5_0/1".to_owned())]);
     let suspects = run.scheduler.suspects_since(UnixMs(0));
     let SuspectPart::Port(end) = &suspects[0].part else { panic!("{suspects:?}") };
     assert_eq!(

@@ -22,7 +22,7 @@ impl OutputTable {
         ]);
         let text = |text: &str| OutputCell::Text(text.to_owned());
         let name =
-            |end: &PairEnd| OutputCell::Text(format!("{} {}:{}", end.node, end.device, end.port));
+            |end: &PairEnd| OutputCell::Text(format!("{} {}/{}", end.node, end.device, end.port));
         let optional = |optional: &Option<SanitizedText>| {
             optional.as_ref().map_or(OutputCell::Absent(None), |optional| text(optional))
         };
