@@ -36,7 +36,7 @@ pub(super) fn render_status(
     if display_text::text_width(&text) <= width {
         return Some(vec![Line::styled(text.to_string(), style)]);
     }
-    let mut lines = display_text::wrap_text(&text, width.saturating_sub(4));
+    let mut lines = wrap_message(&text, width.saturating_sub(4));
     if lines.len() > LINES {
         lines.truncate(LINES);
         if let Some(last) = lines.last_mut() {
@@ -47,6 +47,15 @@ pub(super) fn render_status(
     let lines =
         indents.zip(lines).map(|(indent, line)| Line::styled(format!("{indent}{line}"), style));
     Some(lines.collect())
+}
+
+/// Wraps a message between its parts where each of them fits in a line, else between words.
+fn wrap_message(text: &str, width: usize) -> Vec<String> {
+    let parts: Vec<String> = text.split("   ").map(|part| part.trim().to_owned()).collect();
+    if parts.iter().all(|part| display_text::text_width(part) <= width) {
+        return display_text::join_groups(&parts, "   ", width);
+    }
+    display_text::wrap_text(text, width)
 }
 
 /// Renders the confirmation question, and the keys that answer it.
@@ -156,4 +165,18 @@ fn render_past_time(state: &ConsoleState) -> Option<(String, StyleRole)> {
     }
     let text = format!(" past: {at}{ago}{mark}   []: mark   (): 10 s   {{}}: 1 min   .: now");
     Some((text, StyleRole::Starved))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_breaks_between_its_parts() {
+        let past = " past: 13:17:15Z, 17m ago: gpu_failed gpu029 · GPU 6   []: mark   (): 10 s   {}: 1 min   .: now";
+        let lines = wrap_message(past, 76);
+        assert_eq!(lines[1], "{}: 1 min   .: now");
+        let long = "a sentence that has no parts and is wrapped between its words";
+        assert_eq!(wrap_message(long, 40).len(), 2);
+    }
 }
