@@ -254,7 +254,8 @@ fn render_loss_causes(
     }
     if lost.unknown_gpus > 0 {
         let unknown = display_text::format_count(lost.unknown_gpus.into());
-        let text = format!("unknown {unknown} GPUs");
+        let noun = if lost.unknown_gpus == 1 { "GPU" } else { "GPUs" };
+        let text = format!("unknown {unknown} {noun}");
         let used: usize = spans.iter().map(Span::width).sum();
         if INDENT + used + text.len() > width
             && let Some(unit) = spans.last_mut()
@@ -302,6 +303,18 @@ mod tests {
         let one = lines_of(GpuState::IdleAllocated, 16.0, 0.0, ["7", "7"]);
         assert!(one.starts_with("16 GPUs are held idle by job 7\n"), "{one}");
         assert!(one.contains("most on gpu001, gpu002 of job 7 · next"), "{one}");
+    }
+
+    #[test]
+    fn one_unknown_gpu_is_not_called_gpus() {
+        let mut overview = fleet_overview(2, 8, |_, _| GpuState::Waiting);
+        let theme = Theme::new(ColourDepth::None, GlyphSet::Ascii, |_| None);
+        for (unknown, expected) in [(1, "unknown 1 GPU"), (2, "unknown 2 GPUs")] {
+            overview.lost.unknown_gpus = unknown;
+            let spans = render_loss_causes(&overview, 200, theme).unwrap();
+            let text: String = spans.iter().map(|span| span.content.as_ref()).collect();
+            assert!(text.ends_with(expected), "{text}");
+        }
     }
 
     #[test]
