@@ -174,3 +174,17 @@ fn probe_pair_on_a_narrow_screen_breaks_between_its_parts() {
     assert!(screen.iter().any(|line| line.contains("   by nccl, 4m ago")), "{screen:#?}");
     assert!(screen.iter().any(|line| line.ends_with("not measured")), "{screen:#?}");
 }
+
+#[test]
+fn network_without_leaves_names_the_next_step_whole() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.press_keys(&[KeyPress::Char('4')]);
+    let mut fabric = sample_answers::leaf_rail_fabric();
+    fabric.leaves.fill("".into());
+    for active in [&fabric.cells.active, &fabric.cells.ports].map(Clone::clone) {
+        fabric.cells.active = active;
+        console.deliver_answer(Answer::Fabric(Arc::new(fabric.clone())));
+        let title = console.draw(80, 24)[1].clone();
+        assert!(title.ends_with("no leaf known: :coverage"), "{title}");
+    }
+}

@@ -352,6 +352,9 @@ fn entered_filter(state: &ConsoleState) -> &str {
     if list.has_entered_filter() { &list.rows } else { "" }
 }
 
+/// The next step where no leaf is known.
+const NO_LEAF: &str = "   no leaf known: :coverage";
+
 fn render_title(
     fabric: &FabricMatrix,
     measure: NetworkMeasure,
@@ -370,15 +373,17 @@ fn render_title(
         down => format!("{} not active", display_text::format_count(down.into())),
     };
     let bad = Span::styled(down_text.clone(), theme.style_for(StyleRole::Bad));
-    let needed = [title.content.as_ref(), label, "   ", &ports, " · ", &down_text];
+    let no_leaf = if fabric.leaves.iter().all(|leaf| leaf.is_empty()) { NO_LEAF } else { "" };
+    let needed = [title.content.as_ref(), label, "   ", &ports, " · ", &down_text, no_leaf];
     let is_narrow = needed.into_iter().map(display_text::text_width).sum::<usize>() > width;
     let mut spans = match (down, is_narrow) {
-        (0, _) => vec![title, Span::raw(format!("{label}   {ports}"))],
+        (0, false) => vec![title, Span::raw(format!("{label}   {ports}"))],
         (_, false) => vec![title, Span::raw(format!("{label}   {ports} · ")), bad],
         // On a narrow screen what is wrong replaces what there is, and is never cut off.
         (_, true) => {
             let unit = label.split(';').next().unwrap_or(label);
-            vec![title, bad, Span::raw(format!("   {unit}"))]
+            let ports = if down == 0 { Span::raw(ports) } else { bad };
+            vec![title, ports, Span::raw(format!("   {unit}"))]
         }
     };
     if !filter.is_empty() {
@@ -386,10 +391,7 @@ fn render_title(
             format!("   of {} match {filter}", display_text::format_count(fabric.total.into()));
         spans.push(Span::styled(text, theme.style_for(StyleRole::Dim)));
     }
-    if fabric.leaves.iter().all(|leaf| leaf.is_empty()) {
-        let text = "   no leaf known: see [topology] in the settings";
-        spans.push(Span::styled(text, theme.style_for(StyleRole::Dim)));
-    }
+    spans.push(Span::styled(no_leaf, theme.style_for(StyleRole::Dim)));
     Line::from(spans)
 }
 
