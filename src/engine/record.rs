@@ -97,6 +97,6 @@ pub enum RecordError {
     #[error("{} is no segment of a recording, or is damaged, and its folder has no other", .0.display())]
     Damaged(PathBuf),
     /// The recording is empty.
-    #[error("no recording in {}; create one with `gaunt record --to {}`", .0.display(), .0.display())]
+    #[error("no recording in {}; create one with `gaunt record --to FOLDER`. A folder of pages is for `gaunt judge`, `explain` and `report`", .0.display())]
     Empty(PathBuf),
 }

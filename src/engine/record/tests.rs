@@ -419,6 +419,7 @@ fn invalid_recording_is_rejected_with_the_next_step() {
     let folder = tempfile::tempdir().unwrap();
     let refused = || Recording::open_folder(folder.path()).unwrap_err().to_string();
     assert!(refused().starts_with("no recording in "), "{}", refused());
+    assert!(refused().contains("pages is for `gaunt judge`"), "{}", refused());
     let path = folder.path().join(format!("1.{ENDING}"));
     fs::write(&path, "gaunt").unwrap();
     assert!(refused().starts_with("no recording in "));
