@@ -7,7 +7,7 @@ use gaunt_schema::{
 };
 use unicode_width::UnicodeWidthStr as _;
 
-use super::text_columns::{format_quantity, pad_text, truncate_text, wrap_pieces};
+use super::text_columns::{format_quantity, pad_text, split_words, truncate_text, wrap_pieces};
 use gaunt_api::{
     AlternativeDetail, AlternativeOutcome, EvidenceContext, EvidenceItem, Explanation, Finding,
     LifecycleChange, LimitDetail, SignalDetail, victim_groups::describe_victims,
@@ -105,10 +105,6 @@ fn render_section(title: &str, text: &str) -> Vec<String> {
     } else {
         wrap_pieces(&pad_text(title, HEAD), &split_words(text), " ")
     }
-}
-
-fn split_words(text: &str) -> Vec<String> {
-    text.split(' ').map(str::to_owned).collect()
 }
 
 /// Owners, cost and nearby changes, and the victims in groups.

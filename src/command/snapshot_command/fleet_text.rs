@@ -11,7 +11,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::{
     FleetSnapshot, node_text,
-    text_columns::{WIDTH, format_quantity, pad_text, truncate_text, wrap_pieces},
+    text_columns::{WIDTH, format_quantity, pad_text, split_words, truncate_text, wrap_pieces},
 };
 use gaunt_api::{
     EvidenceItem, Finding, FindingGroup, FindingLine, FindingList, LostGpuTime, NodeLine, Overview,
@@ -221,10 +221,6 @@ fn render_headline(
         cost,
         confidence * 100.0,
     )
-}
-
-fn split_words(text: &str) -> Vec<String> {
-    text.split(' ').map(str::to_owned).collect()
 }
 
 /// One number with its limit.

@@ -8,6 +8,18 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 /// The widest line.
 pub(super) const WIDTH: usize = 100;
 
+/// Splits a text into words; a number stays with its percent sign.
+pub(super) fn split_words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match words.last_mut() {
+            Some(number) if word.starts_with('%') => number.extend([" ", word]),
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words
+}
+
 /// Wraps pieces into lines, each indented like the first.
 pub(super) fn wrap_pieces(head: &str, pieces: &[String], between: &str) -> Vec<String> {
     let indent = head.width();
@@ -106,6 +118,12 @@ mod tests {
         ] {
             assert_eq!(shown(value), text);
         }
+    }
+
+    #[test]
+    fn number_stays_with_its_percent_sign() {
+        let words = split_words("utilization 75 %, baseline 100 %.");
+        assert_eq!(words, ["utilization", "75 %,", "baseline", "100 %."]);
     }
 
     #[test]
