@@ -51,7 +51,13 @@ impl<'a> CpuWaiters<'a> {
                 })
             };
             let nodes: Vec<&NodeId> = group.nodes.iter().filter(waits).collect();
-            let are_most = nodes.len() > 1 && nodes.len() * 2 > group.nodes.len();
+            // How busy one CPU is varies far more than how long tasks wait.
+            let all = group.nodes.len();
+            let are_most = nodes.len() > 1
+                && match source {
+                    PressureSource::BusiestCpu => nodes.len() * 4 >= all * 3,
+                    _ => nodes.len() * 2 > all,
+                };
             are_most.then_some(Self { nodes, source })
         })
     }
