@@ -170,6 +170,13 @@ impl PortStates {
     ) -> Verdict {
         let nodes: BTreeSet<NodeId> = self.down.iter().map(|at| down[*at].node).collect();
         let are_many = self.down.len() >= LEAST_PORTS && nodes.len() > 1;
+        let open_since = || {
+            [Some(rail), None].into_iter().find_map(|rail| {
+                let entity = leaf_entity(leaf.as_ref(), rail);
+                let id = Finding::build_id(FindingKind::PortDown, &entity);
+                judge.tracker.open_one(&id).map(|finding| finding.since)
+            })
+        };
         if leaf.is_none() {
             let times = || self.down.iter().map(|at| down[*at].finding.since);
             let last = times().max().unwrap_or(self.since);
@@ -179,15 +186,22 @@ impl PortStates {
                 |at: &usize| judge.ports.of(down[*at].row).is_some_and(PortTracker::was_active);
             let are_many =
                 are_many && nodes.len() >= LEAST_PORTS && self.down.iter().all(went_down);
-            return if are_many && is_together { Verdict::Switch } else { Verdict::Single };
+            // Those that come back last are no faults of their own: they wait until the finding has closed.
+            let are_rest = || {
+                open_since().is_some_and(|since| {
+                    last.duration_since(since).as_secs_f64() <= TOGETHER_SECONDS
+                        && since.duration_since(self.since).as_secs_f64() <= TOGETHER_SECONDS
+                })
+            };
+            return match () {
+                () if are_many && is_together => Verdict::Switch,
+                () if are_rest() => Verdict::Wait,
+                () => Verdict::Single,
+            };
         }
-        let is_open = [Some(rail), None].into_iter().any(|rail| {
-            let id = Finding::build_id(FindingKind::PortDown, &leaf_entity(leaf.as_ref(), rail));
-            judge.tracker.open_one(&id).is_some()
-        });
+        let is_open = open_since().is_some();
         let are_most = self.down.len() * 2 > self.members();
         if is_open {
-            // Those that come back last are no faults of their own: they wait until the finding has closed.
             return if are_most { Verdict::Switch } else { Verdict::Wait };
         }
         let samples = f64::from(judge.limits.port_samples) + 0.5;

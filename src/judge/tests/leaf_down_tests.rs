@@ -131,6 +131,22 @@ fn ports_that_go_down_together_share_a_switch_that_no_source_names() {
 }
 
 #[test]
+fn ports_that_come_back_last_below_a_switch_without_a_name_wait() {
+    let mut fixture = fixture(false);
+    run_down(&mut fixture, 20, |_, node| if node < 3 { &["mlx5_1"] } else { &[] });
+    let mut told = Vec::new();
+    for _ in 0..120 {
+        // Those of the first two nodes are back at once; that of the third stays down.
+        for id in run_down(&mut fixture, 1, |_, node| if node == 2 { &["mlx5_1"] } else { &[] }) {
+            if told.last() != Some(&id) {
+                told.push(id);
+            }
+        }
+    }
+    assert_eq!(told, ["port_down/unnamed/1", "port_down/gpu002/mlx5_1/1"]);
+}
+
+#[test]
 fn ports_of_a_node_none_of_which_is_active_are_one_finding() {
     let both: &[&str] = &["mlx5_0", "mlx5_1"];
     let mut fixture = fixture(true);
