@@ -1,4 +1,5 @@
-//! PCIe links of GPUs with less width or speed than they should have, or with replays.
+//! PCIe links of GPUs with less width or speed than they should have, or with replays. Where most GPUs of a node have such
+//! links, the node is to blame.
 
 use gaunt_schema::{
     DeviceClass, Entity, EvidenceItem, FindingKind, SanitizedText, catalogue::gpu_health as health,
@@ -11,6 +12,7 @@ use super::{
     pending_finding::PendingFinding,
     rare_events::{LIMIT_NOTE, PeerEvents, costly_rate},
     sample_interval::SampleInterval,
+    slow_node::add_gpus_or_node,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
 
@@ -23,9 +25,9 @@ pub(super) fn detect_degraded_pcie(
     let peers = PeerEvents::of(judge.gpus.iter().map(|gpu| gpu.averages.replay_events()));
     for (id, node) in cluster.sorted_nodes() {
         let rows = node.device_rows(DeviceClass::Gpu).iter();
-        outcome
-            .suspicions
-            .extend(rows.filter_map(|row| degraded_link(judge, cluster, (id, node), *row, peers)));
+        let found = rows.filter_map(|row| degraded_link(judge, cluster, (id, node), *row, peers));
+        let kinds = &[FindingKind::PcieDegraded];
+        add_gpus_or_node(judge, node, kinds, found.collect(), outcome);
     }
 }
 

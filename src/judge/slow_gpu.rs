@@ -48,7 +48,7 @@ pub(super) fn detect_slow_gpus(
                 found.push(slow.pending_finding(judge, cluster));
             }
         }
-        slow_node::add_slow_gpus(judge, node, found, outcome);
+        slow_node::add_gpus_or_node(judge, node, slow_node::SLOW_KINDS, found, outcome);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Slow nodes: GPUs of one node that are slow at the same time share a cause, and are one finding.
+//! Slow nodes: GPUs of one node that are slow at the same time, or whose PCIe links are, share a cause, and are one finding.
 
 use gaunt_cluster::Node;
 use gaunt_schema::{DeviceClass, Entity, Finding, FindingKind};
@@ -12,17 +12,26 @@ use super::{
 pub(super) const SHARED_GPUS: usize = 3;
 const STILL_SHARED_GPUS: usize = 2;
 
-/// Adds the findings about the slow GPUs of a node: one about the node where most of its GPUs are slow.
-pub(super) fn add_slow_gpus(
+/// The kinds of GPUs that are slow themselves, of which one may follow another.
+pub(super) const SLOW_KINDS: &[FindingKind] =
+    &[FindingKind::Throttled, FindingKind::ComputeStraggler];
+
+/// Adds the findings of these kinds about the GPUs of a node: one about the node where they are about most of its GPUs.
+pub(super) fn add_gpus_or_node(
     judge: &JudgeState,
     node: &Node,
+    kinds: &[FindingKind],
     found: Vec<PendingFinding>,
     outcome: &mut DetectorOutcome,
 ) {
+    if found.is_empty() {
+        return;
+    }
     let gpus = node.device_rows(DeviceClass::Gpu).len();
     let entity = Entity::new_node(&node.name);
-    let is_open = |kind| judge.tracker.open_one(&Finding::build_id(kind, &entity)).is_some();
-    let is_known = is_open(FindingKind::Throttled) || is_open(FindingKind::ComputeStraggler);
+    let is_open =
+        |kind: &FindingKind| judge.tracker.open_one(&Finding::build_id(*kind, &entity)).is_some();
+    let is_known = kinds.iter().any(is_open);
     let is_shared = if is_known {
         found.len() >= STILL_SHARED_GPUS
     } else {
@@ -51,14 +60,26 @@ pub(super) fn add_slow_gpus(
 
 /// Returns the finding about a node from that about one of its GPUs.
 fn of_node(worst: PendingFinding, entity: Entity, slow: usize, gpus: usize) -> PendingFinding {
-    let kind = worst.finding.kind;
-    let are = if kind == FindingKind::Throttled { "throttled" } else { "stragglers" };
     let how = worst.finding.summary.split_once(": ").map_or("", |(_, how)| how);
-    let summary = format!("{slow} of {gpus} GPUs of {entity} are {are} at the same time: {how}");
-    let next = format!(
-        "Check what the GPUs of {entity} share: power supply and power brake, power cap, fans and inlet air, NVLink and NVSwitches."
-    );
-    worst.about(entity).with_summary(summary, next).with_evidence([EvidenceRow::SlowGpus
-        .to_evidence(Some(slow as f64), None)
-        .with_note(format!("of {gpus}"))])
+    let of = format!("{slow} of {gpus} GPUs of {entity}");
+    let (summary, shared) = match worst.finding.kind {
+        FindingKind::PcieDegraded => {
+            let worst = &worst.finding.summary;
+            (format!("{of} have degraded PCIe links at the same time. {worst}"), LINKS)
+        }
+        FindingKind::Throttled => (format!("{of} are throttled at the same time: {how}"), BOARD),
+        _ => (format!("{of} are stragglers at the same time: {how}"), BOARD),
+    };
+    let next = format!("Check what the GPUs of {entity} share: {shared}.");
+    let is_slow = SLOW_KINDS.contains(&worst.finding.kind);
+    worst.about(entity).with_summary(summary, next).with_evidence(is_slow.then(|| {
+        EvidenceRow::SlowGpus.to_evidence(Some(slow as f64), None).with_note(format!("of {gpus}"))
+    }))
 }
+
+/// What the GPUs of a node have in common that makes them slow.
+const BOARD: &str =
+    "power supply and power brake, power cap, fans and inlet air, NVLink and NVSwitches";
+
+/// What their PCIe links have in common.
+const LINKS: &str = "PCIe switches and risers, BIOS settings and firmware";

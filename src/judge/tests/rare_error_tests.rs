@@ -57,6 +57,15 @@ fn gpu_with_an_error_each_ten_seconds_is_found_beside_quiet_peers() {
 }
 
 #[test]
+fn replays_on_most_gpus_of_one_node_are_of_what_they_share() {
+    let found = found_after(150, |second, node| {
+        let rate = |index| if node == 1 && index > 1 { 5.0 } else { 0.0 };
+        page_of_errors(second, node, |_| 0.0, |index| rate(index) * second as f64)
+    });
+    assert_eq!(found, ["pcie_degraded/gpu001"]);
+}
+
+#[test]
 fn errors_on_several_gpus_of_one_node_are_of_its_switches() {
     let found = found_after(150, |second, node| {
         let rate = if node == 1 { 0.1 } else { 0.0 };
