@@ -146,6 +146,9 @@ fn port_entity(cluster: &Cluster, node: &Node, row: u32) -> Entity {
     Entity::new_port(&node.name, &key(0).unwrap_or_default(), &key(1).unwrap_or_default())
 }
 
+/// What to do about a node of which all ports lose packets.
+const CLASS_ADVICE: &str = "Check the traffic class of its ports (DSCP, priority flow control) and their MTU; if they are those of the other nodes, the switch that they connect to.";
+
 /// The share of its rate from which a port may keep its job waiting.
 const BUSY_SHARE: f64 = 0.5;
 
@@ -305,17 +308,30 @@ impl ActivePort<'_> {
     fn detect_resends(&self) -> Option<PendingFinding> {
         let limits = &self.judge.limits;
         let (group, slowed) = self.slowed_group()?;
-        let rate = lone_resends(self.judge, self.cluster, (self.id, self.row), group, self.peers)?;
-        let (entity, job) = (self.to_entity(), group.render_title());
-        let summary = format!(
-            "{entity} sends {rate:.1} packets per second again, no other port of {job} does: its link loses packets."
-        );
-        let next = format!(
-            "{} If they are sound, check the port that it sends to.",
-            self.cleaning_advice()
-        );
+        let of_port = (self.id, self.row);
+        let found = lone_resends(self.judge, self.cluster, of_port, group, self.peers)?;
+        let (rate, job) = (found.rate, group.render_title());
+        let (entity, summary, next) = if let Some(ports) = found.of_node {
+            let node = &self.node.name;
+            let summary = format!(
+                "{node} sends {rate:.1} packets per second again on each of {ports} ports, no other node of {job} does: they are lost on their way.",
+            );
+            (Entity::new_node(node), summary, CLASS_ADVICE.to_owned())
+        } else {
+            let entity = self.to_entity();
+            let summary = format!(
+                "{entity} sends {rate:.1} packets per second again, no other port of {job} does: its link loses packets."
+            );
+            let advice = self.cleaning_advice();
+            (
+                entity,
+                summary,
+                format!("{advice} If they are sound, check the port that it sends to."),
+            )
+        };
         Some(
             self.pending_finding(FindingKind::LinkErrors, 1)
+                .about(entity)
                 .with_hold_seconds(limits.link_errors_seconds)
                 .with_summary(summary, next)
                 .with_evidence([

@@ -17,18 +17,30 @@ const LEAST_SHARE: f64 = 1e-6;
 /// How many times as much it sends again as any port of the job's other nodes.
 const LONE_TIMES: f64 = 10.0;
 
+/// Ports of a node send about the same again if none does so many times as much.
+const ALIKE_TIMES: f64 = 2.0;
+
 /// The least other nodes of the job.
 const LEAST_OTHERS: usize = 1;
 
-/// Returns the packets per second that this port of a slower job sends again, if no other node of the job does, and none
-/// has errors of a link, which would explain it; `peers` are the recent errors of all ports.
+/// The packets that a port of a slower job sends again, and no other node of the job does.
+pub(super) struct LoneResends {
+    /// Packets per second.
+    pub(super) rate: f64,
+    /// How many ports of its node do about the same, itself included, where most of them do: they are lost on their way to
+    /// other hosts, and not on the link of each. Only the first of them tells it.
+    pub(super) of_node: Option<usize>,
+}
+
+/// Returns what this port of a slower job sends again, if no other node of the job does, and none has errors of a link,
+/// which would explain it; `peers` are the recent errors of all ports.
 pub(super) fn lone_resends(
     judge: &JudgeState,
     cluster: &Cluster,
     (id, row): (NodeId, u32),
     group: &JobGroup,
     peers: PeerEvents,
-) -> Option<f64> {
+) -> Option<LoneResends> {
     let limits = &judge.limits;
     let resends_of = |link: &LinkAverages| current_value(link.retransmitted, cluster);
     let own = judge.links.of(row)?;
@@ -56,7 +68,18 @@ pub(super) fn lone_resends(
     let others = group.nodes.iter().filter(|other| **other != id);
     let others: Vec<f64> = others.filter_map(most_of).collect();
     let is_lone = others.len() >= LEAST_OTHERS && others.iter().all(|it| it * LONE_TIMES <= rate);
+    if !is_lone {
+        return None;
+    }
+    let rows = cluster.node_by_id(id).map(|node| node.device_rows(DeviceClass::Port))?;
+    let rate_of = |row: &u32| resends_of(judge.links.of(*row)?);
+    let resends_much = |row: &&u32| rate_of(row).is_some_and(|it| it * ALIKE_TIMES >= rate);
+    let alike: Vec<&u32> = rows.iter().filter(resends_much).collect();
+    if alike.len() > 1 && alike.len() * 2 > rows.len() {
+        let of_node = Some(alike.len());
+        return (**alike.first()? == row).then_some(LoneResends { rate, of_node });
+    }
     // Of the ports of its node it is the one that sends most again.
     let is_most = most_of(&id).is_some_and(|most| rate >= most);
-    (is_lone && is_most).then_some(rate)
+    is_most.then_some(LoneResends { rate, of_node: None })
 }

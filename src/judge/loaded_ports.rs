@@ -80,6 +80,8 @@ struct CongestionSigns {
     paused: Option<f64>,
     /// Whether it sends packets again: on a fabric that neither marks nor pauses, a full queue drops.
     is_resending: bool,
+    /// Packets that it receives out of order a second, if that tells of lost ones.
+    missing: Option<f64>,
     /// Whether it has waited far longer than the other ports of its node all along, like the others of its rail.
     is_standing: bool,
 }
@@ -108,6 +110,9 @@ impl CongestionSigns {
             paused: paused.filter(|_| is_paused),
             is_resending: current_value(link.retransmitted, cluster)
                 .is_some_and(|rate| rate >= limits.errors_per_second),
+            missing: cluster
+                .current_rate(port::OUT_OF_SEQUENCE, row)
+                .filter(|rate| *rate >= limits.errors_per_second),
             is_standing: false,
         }
     }
@@ -261,15 +266,14 @@ pub(super) fn collect_loaded_ports<'a>(
     };
     let longest = longest_delays(judge, cluster, &ports, &signs);
     let signs: Vec<(&CongestionSigns, bool)> = signs.iter().zip(slower).collect();
-    let mut most_marked: HashMap<NodeId, f64> = HashMap::new();
-    for (port, sign) in ports.iter().zip(&signs).filter(|(_, sign)| is_marked(**sign)) {
-        let most = most_marked.entry(port.node).or_default();
-        *most = most.max(sign.0.marked);
-    }
+    let marked = ports.iter().zip(&signs).filter(|(_, sign)| is_marked(**sign));
+    let most_marked = most_by_node(marked.map(|(port, (sign, _))| (port.node, sign.marked)));
     let any_marked = !most_marked.is_empty();
     let rails_with_errors = rails_with_errors(&ports, cluster, limits);
+    let by_arrival = are_lost_on_arrival(signs.iter().map(|(sign, _)| *sign));
     for ((port, (sign, is_slower)), longest) in ports.iter_mut().zip(signs).zip(longest) {
-        let drops = sign.is_resending && is_slower && !rails_with_errors.contains(&port.rail);
+        let loses = if by_arrival { sign.missing.is_some() } else { sign.is_resending };
+        let drops = loses && is_slower && !rails_with_errors.contains(&port.rail);
         let most = most_marked.get(&port.node).copied().unwrap_or_default();
         let is_marked = is_marked((sign, is_slower))
             && (sign.certain == Some(CertainSign::Queue)
@@ -284,7 +288,8 @@ pub(super) fn collect_loaded_ports<'a>(
         let is_standing = sign.is_standing && !is_marked;
         let is_of_sender = !is_marked && (sign.is_delayed || is_standing);
         let shown = sign.shown(is_marked, is_delayed);
-        let strength = port.link.excess_of(shown, cluster).unwrap_or_default();
+        let missing = sign.missing.filter(|_| by_arrival && shown == CongestionSign::Resends);
+        let strength = missing.or_else(|| port.link.excess_of(shown, cluster)).unwrap_or_default();
         let found = Congestion { is_certain, is_of_sender, is_standing, sign: shown, strength };
         port.congested = is_congested.then_some(found);
     }
@@ -293,6 +298,25 @@ pub(super) fn collect_loaded_ports<'a>(
         clear_weaker_ports(&mut ports, &jobs);
     }
     ports
+}
+
+/// Whether packets that are sent again are known where they are missed: below the switch that loses them. Where most ports
+/// receive some out of order, they take several paths.
+fn are_lost_on_arrival<'a>(signs: impl Iterator<Item = &'a CongestionSigns> + Clone) -> bool {
+    let missing = signs.clone().filter(|sign| sign.missing.is_some()).count();
+    missing > 0
+        && missing * 2 <= signs.clone().count()
+        && signs.into_iter().any(|sign| sign.is_resending)
+}
+
+/// Returns the most of these of each node.
+fn most_by_node(values: impl Iterator<Item = (NodeId, f64)>) -> HashMap<NodeId, f64> {
+    let mut most_of: HashMap<NodeId, f64> = HashMap::new();
+    for (node, value) in values {
+        let most = most_of.entry(node).or_default();
+        *most = most.max(value);
+    }
+    most_of
 }
 
 /// How long a port waits, and how long it is paused.

@@ -1,5 +1,6 @@
 //! Tests of ports that send packets again, where no other port of their job does.
 
+mod many_port_tests;
 mod missing_port_tests;
 mod pausing_port_tests;
 
