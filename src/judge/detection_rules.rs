@@ -65,7 +65,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::PcieDegraded,
-        "The PCIe link of a GPU has a reduced width, a reduced generation under load, or counts replays: fewer than the limit, over the last minutes, are a warning and explain no slower job.",
+        "The PCIe link of a GPU has a reduced width, a reduced generation under load, or counts replays: fewer than the limit, over the last minutes, are a warning and explain no slower job. Most GPUs of a node with such links blame the node.",
         &["pcie_seconds", "pcie_replay_seconds", "errors_per_second"],
     ),
     (
@@ -95,7 +95,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::LeafCongested,
-        "Most ports of one leaf on a rail show ECN marks, PFC pause or transmit wait, and those of other leaves do not; without a topology, several ports of a rail do so together. Where at most half of the nodes of a job show it, each far more than any other node of the job, only those count: the others wait for them in the same collectives.",
+        "Most ports of one leaf on a rail show ECN marks, PFC pause or transmit wait, and those of other leaves do not; without a topology, several ports of a rail do so together. Where at most half of the nodes of a job show it, each far more than any other node of the job, only those count: the others wait for them in the same collectives. What was there at the first look, and beside which its jobs ran as usual, never pages.",
         &[
             "members_bad_ratio",
             "together_ports",

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gaunt_schema::{Entity, FindingKind, SanitizedText};
+use gaunt_schema::{Entity, Finding, FindingKind, SanitizedText};
 
 use super::{
     EvidenceRow, JudgeState,
+    job_group::JobGroup,
     link_averages::{ALIKE_LOADS, LinkAverages, current_value},
     loaded_ports::LoadedPort,
     pending_finding::{MAX_VICTIMS, PendingFinding},
     robust_stats::median,
+    standing_fault::ran_as_usual_beside,
 };
 use gaunt_cluster::{Cluster, NodeId};
 
@@ -92,6 +94,20 @@ pub(super) fn render_standing(ports: &[&LoadedPort<'_>]) -> &'static str {
     }
 }
 
+/// Whether they have been congested since the first look, and each of these jobs ran as usual beside that: it is no reason
+/// for which they are slower now.
+fn stands_beside_jobs(
+    judge: &JudgeState,
+    kind: FindingKind,
+    entity: &Entity,
+    groups: &[&JobGroup],
+) -> bool {
+    let Some(open) = judge.tracker.open_one(&Finding::build_id(kind, entity)) else { return false };
+    let since_first = judge.first_step.map(|first| open.life.opened.duration_since(first));
+    since_first.is_some_and(|since| since.as_secs_f64() <= judge.limits.unexplained_seconds)
+        && groups.iter().all(|group| ran_as_usual_beside(judge, open, group))
+}
+
 /// Returns the finding that these ports are congested, of which the least number that tells it is given.
 pub(super) fn congestion_finding(
     judge: &JudgeState,
@@ -134,8 +150,12 @@ pub(super) fn congestion_finding(
         .flat_map(|group| group.list_victims(cluster, None))
         .take(MAX_VICTIMS)
         .collect();
-    let suspicion = PendingFinding::of(kind, entity, kinds, hard)
-        .with_slowed_jobs(groups.iter().map(|group| group.group_key()));
+    let stands = stands_beside_jobs(judge, kind, &entity, &groups);
+    let mut suspicion = PendingFinding::of(kind, entity, kinds, hard);
+    if stands {
+        suspicion.cap_severity();
+    }
+    let suspicion = suspicion.with_slowed_jobs(groups.iter().map(|group| group.group_key()));
     let suspicion = suspicion.with_hold_seconds(limits.hotspot_seconds).with_cost(lost, victims);
     suspicion.with_possible_evidence([
         EvidenceRow::CongestedPorts

@@ -105,6 +105,14 @@ fn findings_of_jobs(
 
 /// Returns what is found on the eight nodes after two and a half minutes of these pages.
 fn findings_of(page: impl Fn(i64, usize) -> Report) -> Vec<(FindingKind, String, Severity)> {
+    findings_after(150, page)
+}
+
+/// Returns what is found on the eight nodes after so many seconds of these pages.
+fn findings_after(
+    seconds: i64,
+    page: impl Fn(i64, usize) -> Report,
+) -> Vec<(FindingKind, String, Severity)> {
     let addresses: Vec<String> = (0..NODES).map(|node| format!("10.0.0.{node}:9770")).collect();
     let targets: Vec<(&str, Dialect)> =
         addresses.iter().map(|address| (address.as_str(), Dialect::Gaunt)).collect();
@@ -123,7 +131,7 @@ fn findings_of(page: impl Fn(i64, usize) -> Report) -> Vec<(FindingKind, String,
         switches: vec![],
         cables: vec![],
     }));
-    fixture.run(150, page);
+    fixture.run(seconds, page);
     let findings = fixture.judge.open_findings().into_iter();
     findings.map(|found| (found.kind, found.id.clone(), found.severity)).collect()
 }
@@ -271,4 +279,33 @@ fn few_marks_of_sibling_ports_are_those_of_the_same_traffic() {
     });
     let found: Vec<_> = found.iter().map(|(_, id, _)| id.as_str()).collect();
     assert_eq!(found, ["leaf_congested/s0/0"]);
+}
+
+#[test]
+fn congestion_from_before_the_first_look_beside_which_jobs_ran_as_usual_never_pages() {
+    let severity = |since: i64| {
+        let found = findings_after(500, |second, node| {
+            let mut page = page_of_waits(second, node, "8812", Some(|_| 1e-4), |at| {
+                if at < 340 { 5e9 } else { 3e9 }
+            });
+            let port = page.ensure_device(Device::new_port("mlx5_0", "1"));
+            page.add_info(port, port::INFO, &[("netdev", "ens1")]);
+            let paused = if node < 4 { 0.3 * (second - since).max(0) as f64 } else { 0.0 };
+            let netdev = page.ensure_device(Device::new_netdev("ens1"));
+            page.push(netdev, ethernet::RECEIVE_PAUSED_3, paused);
+            for index in 0..4 {
+                let device = page.ensure_device(Device::new_gpu(index));
+                page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
+                page.push(device, gpu::UTILIZATION, 0.99);
+                page.push(device, gpu::TENSOR_ACTIVE, if second < 340 { 0.4 } else { 0.25 });
+            }
+            page
+        });
+        found
+            .into_iter()
+            .find(|(_, id, _)| id == "leaf_congested/s0")
+            .map(|(.., severity)| severity)
+    };
+    assert_eq!(severity(10), Some(Severity::Warning));
+    assert_eq!(severity(340), Some(Severity::Critical));
 }
