@@ -7,7 +7,7 @@ use gaunt_schema::{
 };
 
 use super::{
-    EvidenceRow, JudgeState, Thresholds,
+    EvidenceRow, JudgeState,
     inferred_leaf::CongestionGroup,
     leaf_rail_ports::{congestion_finding, group_by_leaf, group_ports},
     loaded_ports::{LoadedPort, collect_loaded_ports, is_any_port_congested},
@@ -183,8 +183,7 @@ pub(super) fn ports_of_congested_nodes<'a>(
         bad > 1 && bad * 2 > of_node.len()
     });
     let share = nodes.len() as f64 / all.max(1) as f64;
-    let bad = nodes.values().flatten().filter(|port| port.congested.is_some()).count();
-    if !are_enough(nodes.len(), bad, limits) || share >= limits.members_bad_ratio {
+    if (nodes.len() as f64) < limits.together_ports || share >= limits.members_bad_ratio {
         return None;
     }
     let groups =
@@ -195,13 +194,6 @@ pub(super) fn ports_of_congested_nodes<'a>(
     let members = nodes.values().map(Vec::len).sum();
     let bad = nodes.into_values().flatten().filter(|port| port.congested.is_some());
     Some((bad.collect(), members))
-}
-
-/// Whether so many nodes with so many congested ports share something. Two may be two slow receivers, unless many of their
-/// ports show it.
-fn are_enough(nodes: usize, ports: usize, limits: &Thresholds) -> bool {
-    nodes as f64 >= limits.together_ports
-        || (nodes > 1 && ports as f64 >= 2.0 * limits.together_ports)
 }
 
 /// Returns a finding for several rails that are congested at the same time, below unknown leaves or below several.
@@ -243,10 +235,7 @@ pub(super) fn several_rails_finding(
         ),
         next.to_owned(),
     );
-    // Marks of two receivers may be of one flow each, which shares a queue somewhere on its way.
-    let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
-    let are_few = (nodes.len() as f64) < judge.limits.together_ports;
-    if leaves.is_empty() && (are_few || comes_from_jobs(judge, cluster, &found.finding, bad)) {
+    if leaves.is_empty() && comes_from_jobs(judge, cluster, &found.finding, bad) {
         found.cap_severity();
     }
     found
@@ -273,15 +262,3 @@ fn comes_from_jobs(
 
 /// The maximum of leaves that a summary names.
 const MOST_LEAVES: usize = 3;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn two_nodes_share_a_switch_if_many_of_their_ports_are_congested() {
-        let are_enough = |nodes, ports| are_enough(nodes, ports, &Thresholds::default());
-        assert!(are_enough(3, 6) && are_enough(2, 8) && are_enough(2, 6));
-        assert!(!are_enough(2, 4) && !are_enough(1, 8));
-    }
-}
