@@ -205,7 +205,8 @@ impl SimulatedSources {
         let groups = (0..NODES).map(|node| self.draw_group(node));
         let groups = groups.collect::<io::Result<_>>()?;
         let plan = ScrapePlan { options: scrape_options(), groups };
-        // As `gaunt check-config` does: a file that is damaged now is an error there, and no reason not to start.
+        // As `gaunt check-config` and a start do: a file that is damaged now is an error there, and no reason not to go on.
+        drop(plan.list_file_errors());
         drop(plan.check_files());
         Ok(plan)
     }
