@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use gaunt_schema::{AbsenceReason, SanitizedText, natural_order};
 
 use super::{Filter, FilterComparison, FilterExpr, FilterOp, FilterValue, MAX_ROWS};
-use crate::field::{FieldKey, FieldKind, SubjectField};
+use crate::field::{BuiltinField, FieldKey, FieldKind, SubjectField};
 
 /// Rows of a subject, as columns that are filled on demand.
 pub trait RowSource {
@@ -126,7 +126,14 @@ struct SortRanks(Vec<f64>);
 impl SortRanks {
     fn new(field: &SubjectField, rows: &dyn RowSource, selected: &[u32]) -> Self {
         if matches!(field.kind, FieldKind::Number(_)) {
-            return Self(rows.collect_numbers(field.key, selected));
+            let mut numbers = rows.collect_numbers(field.key, selected);
+            if field.key == FieldKey::Builtin(BuiltinField::Load) {
+                // Whole percents, as lists show it: noise changes no order.
+                for load in &mut numbers {
+                    *load = (*load * 100.0).round();
+                }
+            }
+            return Self(numbers);
         }
         let texts = rows.collect_texts(field.key, selected);
         let mut order: Vec<usize> = (0..texts.words.len()).collect();

@@ -21,7 +21,8 @@ impl RowSource for Vec<FilterTestRow> {
     }
 
     fn collect_numbers(&self, key: FieldKey, rows: &[u32]) -> Vec<f64> {
-        assert_eq!(key, FieldKey::Metric(gpu::POWER));
+        let is_load = key == FieldKey::Builtin(BuiltinField::Load);
+        assert!(is_load || key == FieldKey::Metric(gpu::POWER));
         rows.iter().map(|row| self[*row as usize].power.unwrap_or(f64::NAN)).collect()
     }
 
@@ -103,6 +104,14 @@ fn filter_selects_matching_rows_and_never_absent_values() {
         4,
         "a limit does not change what matches"
     );
+}
+
+#[test]
+fn ports_of_equal_shown_load_keep_the_order_of_their_names() {
+    let row = |power| FilterTestRow { power, node: "gpu1", job: None, rails: Vec::new() };
+    let rows = vec![row(Some(0.138)), row(None), row(Some(0.142)), row(Some(0.2))];
+    let filter = Filter::parse(Subject::Ports, "sort load desc").unwrap();
+    assert_eq!(select_rows(&filter, &rows, USUAL_ROWS).rows, [3, 0, 2, 1], "14 % twice");
 }
 
 #[test]
