@@ -187,17 +187,11 @@ impl JudgeState {
         if gpu.node != Some(tag) {
             *gpu = GpuTracker { node: Some(tag), ..GpuTracker::default() };
         }
-        let silent = node.last_fed(DeviceClass::Gpu).is_none_or(|at| cluster.is_stale(at));
-        if silent || cluster.is_unseen(DeviceClass::Gpu, row) {
-            gpu.hysteresis.force_state(GpuState::Stale);
+        if let Some(state) = self.state_without_sample(cluster, node, row) {
+            self.gpus[row as usize].hysteresis.force_state(state);
             return false;
         }
-        let gone =
-            cluster.current_reading(gpu::UTILIZATION, row) == Some(AbsenceReason::Lost.into());
-        if gone || cluster.current_value(gpu::PRESENT, row) == Some(0.0) {
-            gpu.hysteresis.force_state(GpuState::Lost);
-            return false;
-        }
+        let gpu = &mut self.gpus[row as usize];
         let Some(at) = node
             .last_fed(DeviceClass::Gpu)
             .filter(|at| CompactTimestamp::of(*at).is_after(gpu.last_sample))
@@ -243,6 +237,22 @@ impl JudgeState {
             works && busy_now.is_none_or(|busy| busy >= self.limits.utilization_launch_ratio);
         gpu.start.observe_memory(at, used, [works, works_now]);
         begins
+    }
+
+    /// Returns the state of a GPU without a sample to classify: stale on a silent node, lost if its driver reports so or
+    /// its exporter left it out when it fell off the bus.
+    fn state_without_sample(&self, cluster: &Cluster, node: &Node, row: u32) -> Option<GpuState> {
+        if node.last_fed(DeviceClass::Gpu).is_none_or(|at| cluster.is_stale(at)) {
+            return Some(GpuState::Stale);
+        }
+        if cluster.is_unseen(DeviceClass::Gpu, row) {
+            let is_lost = self.health.of(row).gone.is_some();
+            return Some(if is_lost { GpuState::Lost } else { GpuState::Stale });
+        }
+        let utilization = cluster.current_reading(gpu::UTILIZATION, row);
+        let is_lost = utilization == Some(AbsenceReason::Lost.into())
+            || cluster.current_value(gpu::PRESENT, row) == Some(0.0);
+        is_lost.then_some(GpuState::Lost)
     }
 
     fn collect_signals(

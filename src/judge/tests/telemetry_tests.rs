@@ -473,4 +473,7 @@ fn gpu_that_two_collections_leave_out_is_missing_however_often_they_are_read() {
     assert_eq!(run(&mut fixture, 314), 0, "one collection may be wrong");
     assert_eq!(run(&mut fixture, 1), 1);
     assert_eq!(fixture.open_ids(), ["gpu_failed/ash/3"]);
+    run(&mut fixture, 60);
+    let states = [2, 3].map(|row| fixture.judge.gpu_state(row));
+    assert!(states[0] != GpuState::Lost && states[1] == GpuState::Lost, "{states:?}");
 }
