@@ -197,6 +197,13 @@ fn dashboards_are_sound_and_name_what_exists() {
             let title = &panel["title"];
             assert_eq!(panel["datasource"]["uid"], "${datasource}", "{name}: {title}");
             assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{name}: {title}");
+            // Nodes of two clusters may have the same name.
+            for target in panel["targets"].as_array().unwrap() {
+                let query = target["expr"].as_str().unwrap();
+                for selector in query.split('{').skip(1).filter(|it| it.contains("$node")) {
+                    assert!(selector.starts_with("cluster=~\"$cluster\""), "{name}: {title}");
+                }
+            }
             // A link points to an existing dashboard.
             for link in panel["fieldConfig"]["defaults"]["links"].as_array().unwrap_or(&Vec::new())
             {
