@@ -481,3 +481,16 @@ fn culprit_is_two_keys_from_the_overview() {
         assert_eq!(console.state.screen, culprit);
     }
 }
+
+#[test]
+fn beginning_of_one_command_only_runs_that_command() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    for (typed, screen) in [("cov", Some("coverage")), ("no", None)] {
+        console.press_keys(&[KeyPress::Escape, KeyPress::Char(':')]);
+        console.type_text(typed);
+        console.press_keys(&[KeyPress::Enter]);
+        let shown = view_of(&console.state.screen).header_title();
+        assert_eq!(console.state.prompt.is_none(), screen.is_some(), "{typed}: {shown}");
+        assert!(screen.is_none_or(|screen| shown.contains(screen)), "{typed}: {shown}");
+    }
+}

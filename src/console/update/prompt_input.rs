@@ -189,11 +189,22 @@ fn submit_command(
     if line.is_empty() {
         return Ok(UpdateOutcome::with_redraw());
     }
-    let done = run_line(state, line);
+    let command = complete_word(state, prompt, line);
+    let done = run_line(state, &command);
     done.map_err(|why| {
         prompt.error = Some(PromptError { span: None, why: SanitizedText::new(&why) });
         PromptRejected
     })
+}
+
+/// Returns the one command that begins with the line, if the line itself is none.
+fn complete_word(state: &ConsoleState, prompt: &Prompt, line: &str) -> String {
+    match &prompt.completion.candidates[..] {
+        [(word, _)] if word.starts_with(line) && !state.config.aliases.contains_key(line) => {
+            word.clone()
+        }
+        _ => line.to_owned(),
+    }
 }
 
 /// Runs a command line; an alias of the user or the name of saved rows stands for a command, unless it is one.
