@@ -82,6 +82,7 @@ pub(crate) enum PromptOutcome {
 pub(crate) struct PromptHistory {
     filters: Vec<String>,
     commands: Vec<String>,
+    notes: Vec<String>,
 }
 
 impl PromptHistory {
@@ -89,7 +90,8 @@ impl PromptHistory {
         match asks {
             PromptKind::Filter(_) => &self.filters,
             PromptKind::Command => &self.commands,
-            PromptKind::Note(..) | PromptKind::Search | PromptKind::PluginInput(..) => &[],
+            PromptKind::Note(..) => &self.notes,
+            PromptKind::Search | PromptKind::PluginInput(..) => &[],
         }
     }
 
@@ -98,7 +100,8 @@ impl PromptHistory {
         let lines = match asks {
             PromptKind::Filter(_) => &mut self.filters,
             PromptKind::Command => &mut self.commands,
-            PromptKind::Note(..) | PromptKind::Search | PromptKind::PluginInput(..) => return,
+            PromptKind::Note(..) => &mut self.notes,
+            PromptKind::Search | PromptKind::PluginInput(..) => return,
         };
         if line.is_empty() {
             return;

@@ -454,6 +454,10 @@ fn finding_is_acknowledged_with_a_note_and_withdrawn() {
     let effects = console.press_keys(&[KeyPress::Char('a'), KeyPress::Char('y')]);
     let port_down = vec!["port_down/gpu003/mlx5_1/1".into()];
     assert_eq!(effects, [ConsoleEffect::Acknowledge(port_down, None)]);
+    console.press_keys(&[KeyPress::Down, KeyPress::Char('a'), KeyPress::Up]);
+    let note = console.state.prompt.as_ref().map(|prompt| prompt.text.as_str());
+    assert_eq!(note, Some("loader is being moved"), "a note that was refused is not lost");
+    console.press_keys(&[KeyPress::Escape, KeyPress::Up]);
     console.press_keys(&[KeyPress::Char('('), KeyPress::Char('a')]);
     assert!(console.state.prompt.is_none(), "no acknowledgement at a past time");
 }
