@@ -62,13 +62,15 @@ impl ScreenView for ExplanationScreen {
     ///
     /// ```text
     ///  ✖ throttled  gpu-0417 · GPU 5                                     critical
-    ///  RULE      Thermal or HW slowdown lowers the clock of a busy GPU …
+    ///  NEXT      Check cooling, power supply and power limit of gpu-0417 …
     ///
     ///  SIGNALS at 12:03:41Z, peers: 7 other GPUs of job 8812
     ///  power over its limit        41 %      71 %      70 %  68 % – 72 %
     ///
     ///  RULED OUT
     ///  data_starved   io pressure is 1 %, the limit 8 %
+    ///
+    ///  RULE      Thermal or HW slowdown lowers the clock of a busy GPU …
     /// ```
     fn draw(
         &self,
@@ -87,7 +89,6 @@ impl ScreenView for ExplanationScreen {
         if let Some(repeats) = explanation.describe_repeats() {
             lines.extend(render_paragraph("REPEATED", &SanitizedText::new(&repeats), width, theme));
         }
-        lines.extend(render_paragraph("RULE", &full_text(&explanation.rule), width, theme));
         lines.extend(render_paragraph("NEXT", &full_text(&finding.next), width, theme));
         let shown = state.data.overview.as_deref().map_or(state.now, |overview| overview.at);
         let is_now = explanation.chain.as_ref().is_none_or(|chain| {
@@ -95,6 +96,10 @@ impl ScreenView for ExplanationScreen {
                 < state.late_threshold()
         });
         lines.extend(render_chain(explanation, is_now, width, theme));
+        if !explanation.rule.is_empty() {
+            lines.push(Line::default());
+            lines.extend(render_paragraph("RULE", &full_text(&explanation.rule), width, theme));
+        }
         lines.extend(render_limits(&explanation.limits, width, theme));
         if let Some(undecided) = finding.undecided_text() {
             lines.push(Line::default());
