@@ -26,8 +26,8 @@ pub(super) fn render_page(explanation: &Explanation) -> String {
     lines.push(String::new());
     lines.extend(render_section("WHAT", &finding.summary));
     lines.extend(render_section("REPEATED", &explanation.describe_repeats().unwrap_or_default()));
-    lines.extend(render_section("RULE", &explanation.rule));
     lines.extend(render_section("NEXT", &finding.next));
+    lines.extend(render_section("RULE", &explanation.rule));
     if let Some(ack) = &finding.acknowledged {
         let note = if ack.note.is_empty() { String::new() } else { format!(": {}", ack.note) };
         lines.extend(render_section(
@@ -254,10 +254,11 @@ fn render_alternatives(
         .filter(|other| other.ruling == ruling)
         .map(|other| {
             let number = &other.number;
+            let limit = format_limit(number);
             [
                 format!("  {}", other.kind),
                 format_number(number.value, number.unit),
-                format_limit(number),
+                if limit.is_empty() { limit } else { format!("limit {limit}") },
                 number.what.clone(),
                 render_origin(&number.source, &number.threshold),
             ]
@@ -266,7 +267,7 @@ fn render_alternatives(
     if rows.is_empty() {
         Vec::new()
     } else {
-        render_table([title, "value", "limit", "", "source"], 2, rows)
+        render_table([title, "value", "", "", "source"], 2, rows)
     }
 }
 
