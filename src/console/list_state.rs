@@ -303,7 +303,7 @@ const JOBS: &[&str] = &[
 
 #[rustfmt::skip]
 const PORTS: &[&str] = &[
-    "node", "device", "state", "load", "finding", "receive", "transmit", "leaf", "rail", "rate",
+    "node", "device", "state", "load", "finding", "rail", "leaf", "receive", "transmit", "rate",
     "symbol_errors", "link_downed", "ecn_marked_packets",
 ];
 
