@@ -1,5 +1,7 @@
 //! Names of several clusters in one answer: those of nodes, jobs and findings begin with their cluster, `hall-1/gpu001`.
 
+use std::sync::Arc;
+
 use gaunt_api::{Answer, Filter, HistoryQuery, Question};
 use gaunt_schema::SanitizedText;
 use serde_json::Value;
@@ -22,7 +24,16 @@ pub(super) fn qualify_answer(cluster: &str, question: &Question, answer: Answer)
     }
     let Ok(mut value) = serde_json::to_value(&answer) else { return answer };
     qualify_value(cluster, &mut value);
-    Answer::from_json(question, &value).unwrap_or(answer)
+    match Answer::from_json(question, &value) {
+        Ok(Answer::Usage(mut usage)) => {
+            for row in &mut Arc::make_mut(&mut usage).rows {
+                row.cluster = Some(SanitizedText::new(cluster));
+            }
+            Answer::Usage(usage)
+        }
+        Ok(qualified) => qualified,
+        Err(_) => answer,
+    }
 }
 
 fn qualify_value(cluster: &str, value: &mut Value) {
@@ -118,10 +129,19 @@ pub(super) fn names_cluster(cluster: &str, question: &Question) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use gaunt_api::Subject;
+    use gaunt_api::{Subject, UsageReport, UsageRow, usage_report::USUAL_SPAN};
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn rows_of_usage_name_their_cluster() {
+        let usage = UsageReport { rows: vec![UsageRow::default()], ..UsageReport::default() };
+        let answer = Answer::Usage(Arc::new(usage));
+        let qualified = qualify_answer("a", &Question::Usage(USUAL_SPAN), answer);
+        let Answer::Usage(usage) = qualified else { panic!("{qualified:?}") };
+        assert_eq!(usage.rows[0].cluster.as_deref(), Some("a"));
+    }
 
     #[test]
     fn names_get_their_cluster_and_nothing_else_does() {

@@ -11,6 +11,9 @@ pub const ENDED: &str = "(ended)";
 /// Job name for unallocated GPUs. It is not an empty text, because Prometheus would put its own scrape job there.
 pub const NOBODY: &str = "(nobody)";
 
+/// What tables show in place of the job of unallocated GPUs.
+pub const NO_JOB: &str = "(no job)";
+
 /// GPU time by job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

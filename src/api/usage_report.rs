@@ -30,6 +30,9 @@ pub struct UsageReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsageRow {
+    /// The cluster, in an answer of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<SanitizedText>,
     /// The job; none for unallocated GPUs.
     pub job: Option<SanitizedText>,
     /// Its job name.

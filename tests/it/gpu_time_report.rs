@@ -64,7 +64,7 @@ fn report_of_a_recording_is_exact_to_the_second_and_the_cent() {
     let head = lines.next().unwrap();
     assert_eq!(
         head,
-        "job,name,user,account,model,state,lost,cause,gpu_hours,energy_kwh,cost,currency,co2_kg,lost_gpu_hours"
+        "job,name,user,account,model,state,lost,cause,gpu_hours,energy_kwh,cost,currency,co2_kg,lost_gpu_hours,cluster"
     );
     let csv_hours: f64 =
         lines.map(|line| line.split(',').nth(8).unwrap().parse::<f64>().unwrap()).sum();

@@ -6,7 +6,13 @@ use gaunt_schema::{GpuState, SanitizedText, UnixMs, natural_order, time::format_
 use serde::Serialize;
 
 use super::GpuPrices;
-use gaunt_api::{LossCause, UsageReport, UsageRow, gpu_time::NOBODY};
+use gaunt_api::{LossCause, UsageReport, UsageRow, gpu_time::NO_JOB};
+
+/// The user of unallocated GPUs.
+const NOBODY: &str = "(nobody)";
+
+/// The model of GPUs that report none.
+const MODEL_UNKNOWN: &str = "(model unknown)";
 
 /// The user of jobs whose user no label names.
 const USER_UNKNOWN: &str = "(user unknown)";
@@ -36,6 +42,8 @@ pub struct CostReport {
     pub by_user: Vec<CostReportSum>,
     /// By GPU model.
     pub by_model: Vec<CostReportSum>,
+    /// By cluster, if several are joined.
+    pub by_cluster: Vec<CostReportSum>,
     /// Each job in each state on each GPU model.
     pub rows: Vec<CostReportRow>,
 }
@@ -83,6 +91,8 @@ pub struct CurrencyCost {
 /// One row: one job, one state, one model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CostReportRow {
+    /// The cluster, if several are joined.
+    pub cluster: Option<SanitizedText>,
     /// The job; none for unallocated GPUs.
     pub job: Option<SanitizedText>,
     /// Its job name.
@@ -154,10 +164,10 @@ impl CostReport {
     pub fn of(usage: &UsageReport, prices: &GpuPrices, co2_kg_per_kwh: Option<f64>) -> Self {
         let rows: Vec<CostReportRow> =
             usage.rows.iter().map(|row| CostReportRow::of(row, prices, co2_kg_per_kwh)).collect();
-        let text = |value: &Option<SanitizedText>| {
-            value.as_ref().map_or_else(|| NOBODY.to_owned(), ToString::to_string)
+        let text = |value: &Option<SanitizedText>, absent: &str| {
+            value.as_ref().map_or_else(|| absent.to_owned(), ToString::to_string)
         };
-        let mut by_job = sum_by_key(&rows, |row| text(&row.job));
+        let mut by_job = sum_by_key(&rows, |row| text(&row.job, NO_JOB));
         for sum in &mut by_job {
             let is_of_job =
                 |row: &&CostReportRow| row.job.as_ref().is_some_and(|job| **job == *sum.of);
@@ -185,9 +195,10 @@ impl CostReport {
             by_job,
             by_user: sum_by_key(&rows, |row| match (&row.user, &row.job) {
                 (None, Some(_)) => USER_UNKNOWN.to_owned(),
-                _ => text(&row.user),
+                _ => text(&row.user, NOBODY),
             }),
-            by_model: sum_by_key(&rows, |row| text(&row.model)),
+            by_model: sum_by_key(&rows, |row| text(&row.model, MODEL_UNKNOWN)),
+            by_cluster: sum_by_key(&rows, |row| row.cluster.as_ref().map(ToString::to_string)),
             rows,
         }
     }
@@ -202,6 +213,7 @@ impl CostReportRow {
         let price_of_row =
             own_price.or_else(|| row.price_per_gpu_hour.zip(row.currency.as_deref()));
         Self {
+            cluster: row.cluster.clone(),
             job: row.job.clone(),
             name: row.name.clone(),
             user: row.user.clone(),
@@ -302,7 +314,7 @@ fn sum_values(values: impl Iterator<Item = f64>) -> f64 {
 mod tests {
     use gaunt_schema::FindingKind;
 
-    use super::*;
+    use super::{super::report_output, *};
 
     fn usage_row(job: Option<&str>, state: GpuState, hours: f64, kwh: Option<f64>) -> UsageRow {
         UsageRow {
@@ -361,7 +373,7 @@ mod tests {
         let hours_by_key = |sums: &[CostReportSum]| {
             sums.iter().map(|sum| (sum.of.clone(), sum.gpu_hours)).collect::<Vec<_>>()
         };
-        assert_eq!(hours_by_key(&report.by_job), [("7".to_owned(), 8.0), (NOBODY.to_owned(), 2.0)]);
+        assert_eq!(hours_by_key(&report.by_job), [("7".to_owned(), 8.0), (NO_JOB.to_owned(), 2.0)]);
         assert_eq!(
             hours_by_key(&report.by_user),
             [("mira".to_owned(), 8.0), (NOBODY.to_owned(), 2.0)]
@@ -371,6 +383,24 @@ mod tests {
         assert_eq!(report.by_cause.iter().map(lost_hours).collect::<Vec<_>>(), causes);
         let hours: f64 = report.by_state.iter().map(|sum| sum.gpu_hours).sum();
         assert!((hours - 10.0).abs() < 1e-9, "{hours}");
+    }
+
+    #[test]
+    fn joined_clusters_are_summed_and_named_in_each_row() {
+        let mut usage = sample_usage();
+        for (row, cluster) in usage.rows.iter_mut().zip(["a", "b", "b", "a"]) {
+            row.cluster = Some(SanitizedText::new(cluster));
+        }
+        let report = CostReport::of(&usage, &GpuPrices::default(), None);
+        let sums: Vec<_> =
+            report.by_cluster.iter().map(|sum| (sum.of.as_str(), sum.gpu_hours)).collect();
+        assert_eq!(sums, [("a", 8.0), ("b", 2.0)]);
+        assert!(report_output::render_text(&report).contains("\nCLUSTER "));
+        let csv = report_output::render_csv(&report);
+        assert!(csv.lines().next().unwrap().ends_with(",lost_gpu_hours,cluster"), "{csv}");
+        assert!(csv.lines().nth(1).unwrap().ends_with(",0,a"), "{csv}");
+        let single = CostReport::of(&sample_usage(), &GpuPrices::default(), None);
+        assert!(!report_output::render_text(&single).contains("CLUSTER"));
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub(super) fn render_html(report: &CostReport) -> String {
         ("user", &report.by_user),
         ("state", &report.by_state),
         ("GPU model", &report.by_model),
+        ("cluster", &report.by_cluster),
     ] {
         push_table(&mut body, title, sums, report);
     }

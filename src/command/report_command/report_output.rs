@@ -49,7 +49,11 @@ pub(super) fn render_text(report: &CostReport) -> String {
         ("JOB", &report.by_job),
         ("USER", &report.by_user),
         ("GPU MODEL", &report.by_model),
+        ("CLUSTER", &report.by_cluster),
     ] {
+        if title == "CLUSTER" && sums.is_empty() {
+            continue;
+        }
         render_part(&mut page, title, sums, report);
     }
     page
@@ -130,7 +134,7 @@ pub(super) fn format_share(part: f64, whole: f64) -> String {
 /// Renders one line for each job in each state on each GPU model.
 pub(super) fn render_csv(report: &CostReport) -> String {
     let mut page =
-        "job,name,user,account,model,state,lost,cause,gpu_hours,energy_kwh,cost,currency,co2_kg,lost_gpu_hours\n"
+        "job,name,user,account,model,state,lost,cause,gpu_hours,energy_kwh,cost,currency,co2_kg,lost_gpu_hours,cluster\n"
             .to_owned();
     for row in &report.rows {
         let text = |value: &Option<SanitizedText>| value.as_deref().unwrap_or("").to_owned();
@@ -150,6 +154,7 @@ pub(super) fn render_csv(report: &CostReport) -> String {
             row.currency.clone().unwrap_or_default(),
             number(row.co2_kg),
             row.lost_gpu_hours.to_string(),
+            text(&row.cluster),
         ];
         push_line(&mut page, format_args!("{}", csv_line(cells)));
     }

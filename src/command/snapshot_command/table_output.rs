@@ -23,9 +23,6 @@ const WIDEST: usize = 60;
 /// The column that is never cut: its next step is at its end.
 const WHOLE: &str = "message";
 
-/// Job name for GPUs without a known allocation.
-const UNNAMED: &str = "(no job)";
-
 /// One cell.
 #[derive(Clone, Debug, PartialEq)]
 enum OutputCell {
@@ -123,7 +120,7 @@ impl OutputTable {
         let mut table =
             Self::new(&[("job", None), ("cause", None), ("gpu_seconds", Some(Unit::Seconds))]);
         for row in &time.starved {
-            let job = if row.job.is_empty() { UNNAMED } else { &row.job };
+            let job = if row.job.is_empty() { gaunt_api::gpu_time::NO_JOB } else { &row.job };
             let texts = [job, &row.cause].map(|text| OutputCell::Text(text.to_owned()));
             table
                 .rows
