@@ -15,12 +15,12 @@ use super::{
     baseline::{Baseline, SampleMoment, WorseDirection},
     compact_value::{CompactRow, CompactValue, NodeTag},
     frozen_baselines::FrozenBaselines,
-    loaded_ports::CongestionSign,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     pfc_pause::{PAUSED, PAUSES},
     port_counters::{LINK_ERRORS, RETRANSMITS, netdev_errors},
     port_link::line_rate,
     rare_events::{PeerEvents, RareEvents},
+    strongest_ports::CongestionSign,
 };
 use gaunt_cluster::{Cluster, NetdevName, Node, PortName, join_netdevs};
 

@@ -11,7 +11,7 @@ use super::{
     link_averages::{LinkAverages, current_value},
     port_rail::NodeRails,
     standing_waits::{ports_that_stand_out, rails_that_stand_out, waits_long},
-    strongest_ports::clear_weaker_ports,
+    strongest_ports::{CongestionSign, ShownCongestion, find_weaker_ports},
 };
 
 /// A port with traffic, its location and its congestion.
@@ -40,19 +40,6 @@ pub(super) struct Congestion {
     /// What shows it, and how much more of that there is than usual.
     pub(super) sign: CongestionSign,
     pub(super) strength: f64,
-}
-
-/// What shows that packets queue up at a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum CongestionSign {
-    /// ECN marks, or a queue that its switch reports.
-    Marked,
-    /// Time for which it waits to send.
-    Waits,
-    /// Time for which it is paused.
-    Paused,
-    /// Packets that are sent again.
-    Resends,
 }
 
 /// A sign of congestion that needs no comparison.
@@ -293,11 +280,23 @@ pub(super) fn collect_loaded_ports<'a>(
         let found = Congestion { is_certain, is_of_sender, is_standing, sign: shown, strength };
         port.congested = is_congested.then_some(found);
     }
-    if ports.iter().any(|port| port.congested.is_some()) {
-        let jobs = jobs_of_ports(judge, cluster, &ports);
-        clear_weaker_ports(&mut ports, &jobs);
-    }
+    clear_weaker(judge, cluster, &mut ports);
     ports
+}
+
+/// Clears the congestion of ports that only wait for others of their job.
+fn clear_weaker(judge: &JudgeState, cluster: &Cluster, ports: &mut [LoadedPort<'_>]) {
+    if ports.iter().all(|port| port.congested.is_none()) {
+        return;
+    }
+    let shown = ports.iter().map(|port| {
+        let Congestion { sign, strength, .. } = port.congested?;
+        Some(ShownCongestion { node: port.node, sign, strength })
+    });
+    let jobs = jobs_of_ports(judge, cluster, ports);
+    for at in find_weaker_ports(&shown.collect::<Vec<_>>(), &jobs) {
+        ports[at].congested = None;
+    }
 }
 
 /// Whether packets that are sent again are known where they are missed: below the switch that loses them. Where most ports

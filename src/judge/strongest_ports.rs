@@ -5,10 +5,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gaunt_cluster::NodeId;
 
-use super::{
-    loaded_ports::{CongestionSign, LoadedPort},
-    robust_stats::median,
-};
+use super::robust_stats::median;
+
+/// What shows that packets queue up at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum CongestionSign {
+    /// ECN marks, or a queue that its switch reports.
+    Marked,
+    /// Time for which it waits to send.
+    Waits,
+    /// Time for which it is paused.
+    Paused,
+    /// Packets that are lost and sent again.
+    Resends,
+}
+
+/// What shows that packets queue up at a port of a node, and how much more of that there is than usual.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShownCongestion {
+    pub(super) node: NodeId,
+    pub(super) sign: CongestionSign,
+    pub(super) strength: f64,
+}
 
 /// The weakest node of those where the queue is shows it so many times as much as the strongest one of the others.
 const STRONGER_TIMES: f64 = 1.7;
@@ -16,15 +34,22 @@ const STRONGER_TIMES: f64 = 1.7;
 /// The least nodes that share something: one alone is a receiver.
 const LEAST_NODES: usize = 2;
 
-/// Clears the congestion of ports on nodes that only wait for what others of their job show far more of. `jobs` has the jobs
-/// of each port's node.
-pub(super) fn clear_weaker_ports(ports: &mut [LoadedPort<'_>], jobs: &[BTreeSet<usize>]) {
-    let Some(sign) = most_common_sign(ports) else { return };
+/// Finds the ports that show congestion on nodes that only wait for what others of their job show far more of. `jobs` has
+/// the jobs of each port's node.
+pub(super) fn find_weaker_ports(
+    ports: &[Option<ShownCongestion>],
+    jobs: &[BTreeSet<usize>],
+) -> Vec<usize> {
+    let Some(sign) = most_common_sign(ports) else { return Vec::new() };
+    let shown = || {
+        let all = ports.iter().zip(jobs).enumerate();
+        all.filter_map(|(at, (port, jobs))| Some((at, (*port)?, jobs)))
+            .filter(|(_, port, _)| port.sign == sign)
+    };
     let mut of_nodes: BTreeMap<NodeId, Vec<f64>> = BTreeMap::new();
     let mut of_jobs: BTreeMap<usize, BTreeSet<NodeId>> = BTreeMap::new();
-    for (port, jobs) in ports.iter().zip(jobs) {
-        let Some(congested) = port.congested.filter(|it| it.sign == sign) else { continue };
-        of_nodes.entry(port.node).or_default().push(congested.strength);
+    for (_, port, jobs) in shown() {
+        of_nodes.entry(port.node).or_default().push(port.strength);
         for job in jobs {
             of_jobs.entry(*job).or_default().insert(port.node);
         }
@@ -37,24 +62,21 @@ pub(super) fn clear_weaker_ports(ports: &mut [LoadedPort<'_>], jobs: &[BTreeSet<
     let cuts: BTreeMap<usize, f64> =
         of_jobs.iter().filter_map(|(job, nodes)| Some((*job, cut_of(nodes)?))).collect();
     // What shows less than any part of those jobs takes no part in it.
-    let Some(least) = cuts.values().copied().reduce(f64::min) else { return };
-    for (port, jobs) in ports.iter_mut().zip(jobs) {
-        let Some(strength) = strengths.get(&port.node) else { continue };
-        let is_weaker = |job: &usize| *strength < cuts.get(job).copied().unwrap_or(least);
-        let is_of_none = jobs.is_empty() && *strength < least;
-        if port.congested.is_some_and(|it| it.sign == sign)
-            && (is_of_none || (!jobs.is_empty() && jobs.iter().all(is_weaker)))
-        {
-            port.congested = None;
-        }
-    }
+    let Some(least) = cuts.values().copied().reduce(f64::min) else { return Vec::new() };
+    let is_weaker = |port: &ShownCongestion, jobs: &BTreeSet<usize>| {
+        let Some(strength) = strengths.get(&port.node) else { return false };
+        let cut_of = |job: &usize| cuts.get(job).copied().unwrap_or(least);
+        *strength < jobs.iter().map(cut_of).reduce(f64::min).unwrap_or(least)
+    };
+    let weaker = shown().filter(|(_, port, jobs)| is_weaker(port, jobs));
+    weaker.map(|(at, ..)| at).collect()
 }
 
 /// Returns what shows the congestion of most ports.
-fn most_common_sign(ports: &[LoadedPort<'_>]) -> Option<CongestionSign> {
+fn most_common_sign(ports: &[Option<ShownCongestion>]) -> Option<CongestionSign> {
     let mut counts: BTreeMap<CongestionSign, usize> = BTreeMap::new();
-    for congested in ports.iter().filter_map(|port| port.congested) {
-        *counts.entry(congested.sign).or_default() += 1;
+    for port in ports.iter().flatten() {
+        *counts.entry(port.sign).or_default() += 1;
     }
     counts.into_iter().max_by_key(|(_, count)| *count).map(|(sign, _)| sign)
 }

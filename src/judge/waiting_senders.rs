@@ -85,7 +85,7 @@ fn find_awaited(members: Vec<RailMember<'_>>) -> Option<AwaitedReceiver> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::loaded_ports::CongestionSign;
+    use super::super::strongest_ports::CongestionSign;
     use super::*;
 
     /// A port that waits to send, receives marks, or does neither.
