@@ -346,6 +346,7 @@ impl LinkAverages {
     /// Returns how much more of what shows congestion there is than usual.
     pub(super) fn excess_of(&self, sign: CongestionSign, cluster: &Cluster) -> Option<f64> {
         let (average, baseline) = match sign {
+            CongestionSign::Queued => return None,
             CongestionSign::Marked => (self.ecn_marked, self.usual_marked.usual_value()),
             CongestionSign::Waits => (self.transmit_wait, self.usual_waited.usual_value()),
             CongestionSign::Paused => (self.pause_received, None),

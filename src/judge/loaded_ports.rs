@@ -107,6 +107,7 @@ impl CongestionSigns {
     /// Returns what shows that a port is congested, which is marked or delayed, or else sends packets again.
     fn shown(&self, is_marked: bool, is_delayed: bool) -> CongestionSign {
         match (is_marked, is_delayed) {
+            (true, _) if self.certain == Some(CertainSign::Queue) => CongestionSign::Queued,
             (true, _) => CongestionSign::Marked,
             (_, true) if self.paused.is_some() => CongestionSign::Paused,
             (_, true) => CongestionSign::Waits,
@@ -291,7 +292,7 @@ fn clear_weaker(judge: &JudgeState, cluster: &Cluster, ports: &mut [LoadedPort<'
     }
     let shown = ports.iter().map(|port| {
         let Congestion { sign, strength, .. } = port.congested?;
-        Some(ShownCongestion { node: port.node, sign, strength })
+        Some(ShownCongestion { node: port.node.index(), sign, strength })
     });
     let jobs = jobs_of_ports(judge, cluster, ports);
     for at in find_weaker_ports(&shown.collect::<Vec<_>>(), &jobs) {

@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gaunt_cluster::NodeId;
-
 use super::robust_stats::median;
 
 /// What shows that packets queue up at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CongestionSign {
-    /// ECN marks, or a queue that its switch reports.
+    /// A queue that its switch reports: that is where it is, whatever others show.
+    Queued,
+    /// ECN marks.
     Marked,
     /// Time for which it waits to send.
     Waits,
@@ -23,7 +23,8 @@ pub(super) enum CongestionSign {
 /// What shows that packets queue up at a port of a node, and how much more of that there is than usual.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShownCongestion {
-    pub(super) node: NodeId,
+    /// The index of the node.
+    pub(super) node: usize,
     pub(super) sign: CongestionSign,
     pub(super) strength: f64,
 }
@@ -46,17 +47,17 @@ pub(super) fn find_weaker_ports(
         all.filter_map(|(at, (port, jobs))| Some((at, (*port)?, jobs)))
             .filter(|(_, port, _)| port.sign == sign)
     };
-    let mut of_nodes: BTreeMap<NodeId, Vec<f64>> = BTreeMap::new();
-    let mut of_jobs: BTreeMap<usize, BTreeSet<NodeId>> = BTreeMap::new();
+    let mut of_nodes: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    let mut of_jobs: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     for (_, port, jobs) in shown() {
         of_nodes.entry(port.node).or_default().push(port.strength);
         for job in jobs {
             of_jobs.entry(*job).or_default().insert(port.node);
         }
     }
-    let strengths: BTreeMap<NodeId, f64> =
+    let strengths: BTreeMap<usize, f64> =
         of_nodes.into_iter().filter_map(|(id, values)| Some((id, median(values)?))).collect();
-    let cut_of = |nodes: &BTreeSet<NodeId>| {
+    let cut_of = |nodes: &BTreeSet<usize>| {
         find_cut(nodes.iter().filter_map(|id| strengths.get(id)).copied().collect())
     };
     let cuts: BTreeMap<usize, f64> =
@@ -104,5 +105,19 @@ mod tests {
         assert_eq!(parted(&[4.0, 3.0, 2.2, 1.5, 1.1, 0.8]), None, "no gap");
         assert_eq!(parted(&[4.0, 4.0, 5.0, 1.0]), None, "most of them");
         assert_eq!(parted(&[4.0, 4.0, 0.0, 0.0]), Some(2));
+    }
+
+    #[test]
+    fn queue_that_a_switch_reports_is_kept_whatever_others_show() {
+        let jobs = vec![BTreeSet::from([0]); 5];
+        let shown = |node, sign, strength| Some(ShownCongestion { node, sign, strength });
+        let ports = [
+            shown(0, CongestionSign::Marked, 9.0),
+            shown(1, CongestionSign::Marked, 8.0),
+            shown(2, CongestionSign::Marked, 1.0),
+            shown(3, CongestionSign::Marked, 1.0),
+            shown(4, CongestionSign::Queued, 0.0),
+        ];
+        assert_eq!(find_weaker_ports(&ports, &jobs), [2, 3]);
     }
 }
