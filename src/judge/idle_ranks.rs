@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, HashSet};
 use gaunt_cluster::{Cluster, NodeId};
 use gaunt_schema::DeviceClass;
 
-use super::{JudgeState, gpu_tracker::GpuTracker, job_group::JobGroup, robust_stats::median};
+use super::{
+    JudgeState, gpu_tracker::GpuTracker, job_group::JobGroup, ranks_on_node::gpu_utilization_drop,
+    robust_stats::median,
+};
 
 /// A node that idles less than this share of the one that idles most only waits for it.
 pub(super) const NEIGHBOUR_SHARE: f64 = 0.5;
@@ -61,10 +64,7 @@ impl IdleRanks {
         let averages = |row: &u32| Some(&judge.gpus.get(*row as usize)?.averages);
         let idle_rows: HashSet<u32> = nodes.values().flatten().copied().collect();
         let others: Vec<&u32> = group.gpus.iter().filter(|row| !idle_rows.contains(row)).collect();
-        let drop = |row: &u32| {
-            let averages = averages(row)?;
-            Some(averages.usual_utilization()? - averages.utilization_at(now, gap)?)
-        };
+        let drop = |row: &u32| gpu_utilization_drop(judge, cluster, *row);
         let drops: BTreeMap<NodeId, f64> = nodes
             .iter()
             .filter_map(|(id, rows)| Some((*id, median(rows.iter().filter_map(drop))?)))

@@ -193,10 +193,12 @@ impl PortStates {
                         && since.duration_since(self.since).as_secs_f64() <= TOGETHER_SECONDS
                 })
             };
-            return match () {
-                () if are_many && is_together => Verdict::Switch,
-                () if are_rest() => Verdict::Wait,
-                () => Verdict::Single,
+            return if are_many && is_together {
+                Verdict::Switch
+            } else if are_rest() {
+                Verdict::Wait
+            } else {
+                Verdict::Single
             };
         }
         let is_open = open_since().is_some();

@@ -48,6 +48,13 @@ pub(super) fn utilization_elsewhere(
     }
 }
 
+/// Returns by how much a GPU is less busy than usual.
+pub(super) fn gpu_utilization_drop(judge: &JudgeState, cluster: &Cluster, row: u32) -> Option<f64> {
+    let averages = &judge.gpus.get(row as usize)?.averages;
+    let busy = averages.utilization_at(cluster.now(), cluster.freshness_window())?;
+    Some(averages.usual_utilization()? - busy)
+}
+
 /// Returns by how much the GPUs of a job on one of its nodes are less busy than usual.
 pub(super) fn utilization_drop(
     judge: &JudgeState,
@@ -55,13 +62,8 @@ pub(super) fn utilization_drop(
     group: &JobGroup,
     id: NodeId,
 ) -> Option<f64> {
-    let (now, gap) = (cluster.now(), cluster.freshness_window());
     let rows = rows_in_group(judge, cluster, cluster.node_by_id(id)?, group);
-    let drop = |row: &u32| {
-        let averages = &judge.gpus.get(*row as usize)?.averages;
-        Some(averages.usual_utilization()? - averages.utilization_at(now, gap)?)
-    };
-    median(rows.iter().filter_map(drop))
+    median(rows.iter().filter_map(|row| gpu_utilization_drop(judge, cluster, *row)))
 }
 
 /// Returns the median pace of a job group without these GPUs.
