@@ -5,11 +5,15 @@
 use std::{
     cell::RefCell,
     collections::VecDeque,
+    fs,
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, Output, Stdio},
-    sync::mpsc::{Receiver, channel},
+    sync::{
+        atomic::{AtomicU16, Ordering},
+        mpsc::{Receiver, channel},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -186,9 +190,23 @@ pub(crate) fn debian_program(name: &str) -> Command {
     Command::new(path)
 }
 
-/// A port that was free a moment ago, for programs that cannot choose one themselves.
+/// A port for programs that cannot choose one themselves: given to one test only, and below those that the kernel gives
+/// to connections and to listeners on port 0, so that nothing else takes it before the program listens.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static GIVEN: AtomicU16 = AtomicU16::new(0);
+    const LOWEST: u16 = 10_000;
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
+    let end: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
+    assert!(end > LOWEST, "the kernel gives ports from {end} on: raise ip_local_port_range");
+    // Tests may also run as a process each.
+    let start = std::process::id().wrapping_mul(61) as u16;
+    loop {
+        let number = start.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed));
+        let port = LOWEST + number % (end - LOWEST);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Runs `gaunt` to completion.
