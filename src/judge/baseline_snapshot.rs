@@ -12,8 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::{
     baseline::Baseline, clock_drift::ClockDrift, evidence_sum::LevelEvidence,
     gang_evidence::JobEvidenceSnapshot, gpu_errors::NodeErrorSnapshot,
-    host_evidence::SavedHostEvidence, link_averages::PortBaselines, name_map::NameMap,
-    port_trackers::LastActive, usual_pressure::UsualPressure,
+    host_averages::HostBaselines, host_evidence::SavedHostEvidence, link_averages::PortBaselines,
+    name_map::NameMap, port_trackers::LastActive, usual_pressure::UsualPressure,
 };
 use gaunt_cluster::MAX_TARGETS;
 
@@ -37,7 +37,7 @@ pub struct BaselineSnapshot {
 #[serde(default)]
 pub(super) struct NodeBaselines {
     #[serde(deserialize_with = "host_baselines")]
-    pub(super) host: Option<[Baseline; 6]>,
+    pub(super) host: Option<HostBaselines>,
     /// With the lowest power that was seen of each.
     pub(super) gpus: NameMap<([Baseline; 4], Option<f32>)>,
     /// With the highest rate that was seen of each; keys are device and port.
@@ -84,7 +84,7 @@ pub(super) struct NodeBaselines {
 }
 
 /// Reads the baselines of a host; those of older versions lack the last ones.
-fn host_baselines<'de, D: Deserializer<'de>>(from: D) -> Result<Option<[Baseline; 6]>, D::Error> {
+fn host_baselines<'de, D: Deserializer<'de>>(from: D) -> Result<Option<HostBaselines>, D::Error> {
     let saved = Option::<Vec<Baseline>>::deserialize(from)?;
     Ok(saved.map(|saved| std::array::from_fn(|at| saved.get(at).copied().unwrap_or_default())))
 }

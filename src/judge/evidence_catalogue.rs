@@ -218,6 +218,8 @@ evidence_rows! {
         own(&[host::CPU_PRESSURE]).series_limit("cpu_pressure_ratio");
     MemoryPressure: "memory pressure (PSI some)", Ratio,
         own(&[host::MEMORY_PRESSURE]).series_limit("memory_pressure_ratio");
+    KernelTime: "share of the host's CPUs that its kernel takes", Ratio,
+        other(&[host::CPU_KERNEL, host::CPU_BUSY, host::CPUS]);
     BusiestCpu: "busiest CPU", Ratio, own(&[host::CPU_BUSIEST]).series_limit("busiest_cpu_ratio");
     StarvedGpus: "starved GPUs", Count, own(&[gpu::UTILIZATION]);
     StarvedUtilization: "utilization of the starved GPUs", Ratio,

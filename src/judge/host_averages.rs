@@ -22,6 +22,9 @@ pub(super) struct HostAverages {
     pub(super) io_pressure: MovingAverage,
     pub(super) cpu_pressure: MovingAverage,
     pub(super) busiest_cpu: MovingAverage,
+    /// Share of its CPUs that the kernel takes, and that programs take.
+    kernel_cpu: MovingAverage,
+    program_cpu: MovingAverage,
     /// Share of the nominal rate of all its ports, in both directions.
     pub(super) network: MovingAverage,
     /// The same in the busier direction.
@@ -39,6 +42,8 @@ pub(super) struct HostAverages {
     usual_cpu: Baseline,
     usual_busiest: Baseline,
     usual_network: Baseline,
+    usual_kernel: Baseline,
+    usual_programs: Baseline,
     /// How long its network file systems take to answer.
     storage: StorageResponse,
     /// When its ports last carried more than next to nothing of their baseline.
@@ -47,6 +52,9 @@ pub(super) struct HostAverages {
     /// Evidence that its pressure has risen.
     pub(super) evidence: HostEvidence,
 }
+
+/// The baselines of a host, as they are saved: new ones come last.
+pub(super) type HostBaselines = [Baseline; 8];
 
 /// Bytes per second below which what a node writes may be logs.
 const LEAST_WRITTEN: f64 = 20e6;
@@ -75,6 +83,22 @@ pub(super) struct BaselineComparison {
     pub(super) accepted: bool,
     /// The GPUs of the host are busy with it: it keeps none of them waiting.
     pub(super) harmless: bool,
+}
+
+/// The share of the CPUs of a host that its kernel takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KernelTime {
+    pub(super) now: f64,
+    pub(super) baseline: f64,
+    /// How many times as large its part of the busy time is as before.
+    pub(super) part_times: f64,
+}
+
+impl KernelTime {
+    /// Returns how many times as much as before it is.
+    pub(super) fn times(&self) -> f64 {
+        self.now / self.baseline
+    }
 }
 
 /// What a node is used for.
@@ -130,10 +154,15 @@ impl HostAverages {
         self.io_pressure.add_sample(pressure.or_else(|| iowait_pressure(cluster, row)), tick);
         self.cpu_pressure.add_sample(cluster.current_rate(host::CPU_PRESSURE, row), tick);
         self.busiest_cpu.add_sample(cluster.current_value(host::CPU_BUSIEST, row), tick);
+        let (kernel, programs) = cpu_shares(cluster, row).unzip();
+        self.kernel_cpu.add_sample(kernel, tick);
+        self.program_cpu.add_sample(programs, tick);
         for (baseline, average) in [
             (&mut self.usual_io, &self.io_pressure),
             (&mut self.usual_cpu, &self.cpu_pressure),
             (&mut self.usual_busiest, &self.busiest_cpu),
+            (&mut self.usual_kernel, &self.kernel_cpu),
+            (&mut self.usual_programs, &self.program_cpu),
         ] {
             if is_idle {
                 continue;
@@ -154,6 +183,8 @@ impl HostAverages {
         self.usual_cpu = Baseline::default();
         self.usual_busiest = Baseline::default();
         self.usual_network = Baseline::default();
+        self.usual_kernel = Baseline::default();
+        self.usual_programs = Baseline::default();
         self.storage = StorageResponse::default();
     }
 
@@ -165,6 +196,8 @@ impl HostAverages {
             (&mut self.usual_cpu, &self.cpu_pressure),
             (&mut self.usual_busiest, &self.busiest_cpu),
             (&mut self.usual_network, &self.network),
+            (&mut self.usual_kernel, &self.kernel_cpu),
+            (&mut self.usual_programs, &self.program_cpu),
         ] {
             *baseline = baseline.with_accepted(average.value_at(now, gap), limits);
         }
@@ -182,16 +215,52 @@ impl HostAverages {
     }
 
     /// Returns its baselines.
-    pub(super) fn learned_baselines(&self) -> [Baseline; 6] {
+    pub(super) fn learned_baselines(&self) -> HostBaselines {
         let [reads, metadata] = self.storage.learned_baselines();
-        [self.usual_io, self.usual_cpu, self.usual_busiest, self.usual_network, reads, metadata]
+        [
+            self.usual_io,
+            self.usual_cpu,
+            self.usual_busiest,
+            self.usual_network,
+            reads,
+            metadata,
+            self.usual_kernel,
+            self.usual_programs,
+        ]
     }
 
     /// Creates a host with restored baselines.
-    pub(super) fn from_baselines(baseline: [Baseline; 6]) -> Self {
-        let [usual_io, usual_cpu, usual_busiest, usual_network, reads, metadata] = baseline;
-        let storage = StorageResponse::from_baselines([reads, metadata]);
-        Self { usual_io, usual_cpu, usual_busiest, usual_network, storage, ..Self::default() }
+    pub(super) fn from_baselines(baselines: HostBaselines) -> Self {
+        let [
+            usual_io,
+            usual_cpu,
+            usual_busiest,
+            usual_network,
+            reads,
+            metadata,
+            usual_kernel,
+            usual_programs,
+        ] = baselines;
+        Self {
+            usual_io,
+            usual_cpu,
+            usual_busiest,
+            usual_network,
+            usual_kernel,
+            usual_programs,
+            storage: StorageResponse::from_baselines([reads, metadata]),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the share of its CPUs that its kernel takes; none without a baseline.
+    pub(super) fn kernel_time(&self, cluster: &Cluster) -> Option<KernelTime> {
+        let kernel = compare_average(self.kernel_cpu, &self.usual_kernel, cluster)?;
+        let programs = compare_average(self.program_cpu, &self.usual_programs, cluster)?;
+        let baseline = kernel.baseline.filter(|baseline| *baseline > 0.0)?;
+        let part = |kernel: f64, programs: f64| kernel / (kernel + programs);
+        let part_times = part(kernel.now, programs.now) / part(baseline, programs.baseline?);
+        Some(KernelTime { now: kernel.now, baseline, part_times })
     }
 
     /// Returns its traffic relative to the baseline; none where that is next to nothing.
@@ -378,6 +447,14 @@ impl BaselineComparison {
 /// only if told to at boot): CPUs idle so long for tasks that wait independently of each other.
 fn iowait_pressure(cluster: &Cluster, row: u32) -> Option<f64> {
     Some(1.0 - (-cluster.current_rate(host::CPU_IOWAIT, row)?).exp())
+}
+
+/// Returns the shares of its CPUs that the kernel and that programs take.
+fn cpu_shares(cluster: &Cluster, row: u32) -> Option<(f64, f64)> {
+    let cpus = cluster.last_value(host::CPUS, row).filter(|cpus| *cpus > 0.0)?;
+    let kernel = cluster.current_rate(host::CPU_KERNEL, row)?;
+    let busy = cluster.current_rate(host::CPU_BUSY, row)?;
+    Some((kernel / cpus, (busy - kernel).max(0.0) / cpus))
 }
 
 /// Returns the bytes per second that a node transfers, by the counters of its disks and of its network file systems.

@@ -63,6 +63,7 @@ mod job_restarts;
 mod job_survey;
 mod judge_state;
 mod judgement_failure;
+mod kernel_time;
 mod lagging_ranks;
 mod late_rank_evidence;
 mod late_ranks;
@@ -189,7 +190,7 @@ pub struct Judge {
 type Detector = fn(&JudgeState, &Cluster, &mut DetectorOutcome);
 
 /// All detectors; those that look for what no other finding explains come last.
-const DETECTORS: [Detector; 29] = [
+const DETECTORS: [Detector; 30] = [
     gpu_failed::detect_failed_gpus,
     failed_programs::detect_failed_programs,
     slow_gpu::detect_slow_gpus,
@@ -217,6 +218,7 @@ const DETECTORS: [Detector; 29] = [
     telemetry_stale::detect_stale_telemetry,
     certificate_expiring::detect_expiring_certificates,
     filesystem_full::detect_full_filesystems,
+    kernel_time::detect_busy_kernels,
     job_imbalance::detect_job_imbalance,
     recurring_stops::detect_recurring_stops,
 ];

@@ -227,10 +227,14 @@ fn floor_micros(seconds: f64) -> f64 {
     (seconds * 1e6).floor() / 1e6
 }
 
+/// The share of the busy time of CPUs that they run the kernel.
+const KERNEL_SHARE: f64 = 0.125;
+
 fn write_host(writer: &mut SampleWriter, host: &SimHost) {
     let now = &host.shown;
     writer.add_sample(0, host::CPUS, CPUS);
     writer.add_sample(0, host::CPU_BUSY, (now.busy_s * 1e2).floor() / 1e2);
+    writer.add_sample(0, host::CPU_KERNEL, (now.busy_s * KERNEL_SHARE * 1e2).floor() / 1e2);
     writer.add_sample(0, host::CPU_IOWAIT, (now.iowait_s * 1e2).floor() / 1e2);
     writer.add_sample(0, host::CPU_BUSIEST, (host.busiest_ratio * 1e3).round() / 1e3);
     writer.add_sample(0, host::CPU_PRESSURE, floor_micros(now.cpu_some_s));

@@ -28,6 +28,8 @@ pub(super) struct CpuCollector {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct CpuTimes {
     busy: u64,
+    /// The part of it in the kernel.
+    kernel: u64,
     iowait: u64,
     idle: u64,
 }
@@ -78,6 +80,7 @@ impl Collector for CpuCollector {
         self.iowait = self.iowait.max(sum.iowait as f64 / TICKS_PER_SECOND);
         report.push(node, host::CPUS, now.len() as f64);
         report.push(node, host::CPU_BUSY, sum.busy as f64 / TICKS_PER_SECOND);
+        report.push(node, host::CPU_KERNEL, sum.kernel as f64 / TICKS_PER_SECOND);
         report.push(node, host::CPU_IOWAIT, self.iowait);
         if let Some(share) = busiest_share(&self.last, &now) {
             report.push(node, host::CPU_BUSIEST, share);
@@ -94,7 +97,8 @@ fn parse(times: &str) -> Option<CpuTimes> {
     let (user, nice, system, idle) = (next()?, next()?, next()?, next()?);
     let (iowait, irq, softirq) = (next().unwrap_or(0), next().unwrap_or(0), next().unwrap_or(0));
     let steal = next().unwrap_or(0);
-    Some(CpuTimes { busy: user + nice + system + irq + softirq + steal, iowait, idle })
+    let kernel = system + irq + softirq;
+    Some(CpuTimes { busy: user + nice + kernel + steal, kernel, iowait, idle })
 }
 
 /// The busy ratio of the busiest CPU between two ticks; none if no CPU's time advanced.
@@ -116,13 +120,13 @@ mod tests {
     #[test]
     fn guest_time_is_not_counted_twice() {
         let times = parse(" 100 20 30 4000 50 6 7 8 90 10").unwrap();
-        assert_eq!(times, CpuTimes { busy: 171, iowait: 50, idle: 4000 });
+        assert_eq!(times, CpuTimes { busy: 171, kernel: 43, iowait: 50, idle: 4000 });
         assert_eq!(parse("1 2"), None);
     }
 
     #[test]
     fn busiest_cpu_is_found_and_new_cpu_needs_two_ticks() {
-        let cpu_times = |busy, idle| CpuTimes { busy, iowait: 0, idle };
+        let cpu_times = |busy, idle| CpuTimes { busy, kernel: 0, iowait: 0, idle };
         let last = BTreeMap::from([(0, cpu_times(100, 100)), (1, cpu_times(100, 100))]);
         let now = BTreeMap::from([
             (0, cpu_times(110, 190)),

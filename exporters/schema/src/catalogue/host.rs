@@ -18,6 +18,8 @@ rows! {
         Metric::new_gauge("gaunt_node_cpus", Node, Unit::Count, 1.0).with_rare_changes();
     CPU_BUSY, "Time that CPUs were busy, summed over all of them.",
         Metric::new_counter("gaunt_node_cpu_busy_seconds_total", Node, Unit::Seconds, Bits64).with_history();
+    CPU_KERNEL, "Time that CPUs ran the kernel, its interrupts included, summed over all of them: a part of the busy time.",
+        Metric::new_counter("gaunt_node_cpu_kernel_seconds_total", Node, Unit::Seconds, Bits64);
     CPU_IOWAIT, "Time that CPUs were idle while input or output was outstanding, summed over all of them.",
         Metric::new_counter("gaunt_node_cpu_iowait_seconds_total", Node, Unit::Seconds, Bits64);
     CPU_BUSIEST, "Busy share of the busiest CPU since the last sample.",

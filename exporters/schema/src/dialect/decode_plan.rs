@@ -138,7 +138,7 @@ pub(crate) enum DecodeOp {
     Read { index: u32, rule: u16 },
     /// Adds the value to this sample.
     Add { index: u32, rule: u16 },
-    /// Does the two things that the field of a part with this number means.
+    /// Does what the field of a part with this number means.
     Part(u32),
     /// Adds the value to the seconds without work of the CPU at this place, if it is a single one.
     CpuIdle(u16),
@@ -156,11 +156,11 @@ pub(crate) enum DecodeOp {
     Refuse(Reason),
 }
 
-/// What the value of a part of a device becomes: a sample's reading, and a summand of another sample, each with its rule.
+/// What the value of a part of a device becomes: a sample's reading, and a summand of other samples, each with its rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct PartField {
     pub(super) own: Option<(u32, u16)>,
-    pub(super) sum: Option<(u32, u16)>,
+    pub(super) sums: [Option<(u32, u16)>; 2],
 }
 
 /// The values of a page that are not readings of samples.
@@ -244,7 +244,10 @@ impl DecodePlan {
 
     /// Adds a field of a part.
     pub(super) fn add_part_field(&mut self, field: PartField) -> DecodeOp {
-        self.part_fields.push(field);
+        // The times of each CPU are added up to the same samples.
+        if self.part_fields.last() != Some(&field) {
+            self.part_fields.push(field);
+        }
         DecodeOp::Part(self.part_fields.len() as u32 - 1)
     }
 
@@ -368,12 +371,12 @@ impl DecodePlan {
     }
 
     fn run_part_field(&self, number: u32, value: f64, digits: &[u8], samples: &mut [MetricSample]) {
-        let PartField { own, sum } = self.part_fields[number as usize];
+        let PartField { own, sums } = self.part_fields[number as usize];
         let reading = |rule: u16| self.rules[usize::from(rule)].apply_rule(value, digits);
         if let Some((index, rule)) = own {
             samples[index as usize].reading = reading(rule);
         }
-        if let Some((index, rule)) = sum {
+        for (index, rule) in sums.into_iter().flatten() {
             add_reading(&mut samples[index as usize].reading, reading(rule));
         }
     }
@@ -388,19 +391,17 @@ impl DecodePlan {
         };
         for op in &self.ops {
             match *op {
-                DecodeOp::Read { index, .. } | DecodeOp::Add { index, .. } => {
-                    set_samples(index, 1, AbsenceReason::Error.into());
-                }
+                DecodeOp::Read { index, .. } => set_samples(index, 1, AbsenceReason::Error.into()),
                 DecodeOp::Bits { index, .. } => {
                     set_samples(index, gpu::CLOCK_EVENTS.len(), AbsenceReason::Error.into());
                 }
                 DecodeOp::CpuIowait { index, .. } => set_samples(index, 1, 0.0.into()),
                 DecodeOp::Part(number) => {
-                    let PartField { own, sum } = self.part_fields[number as usize];
+                    let PartField { own, sums } = self.part_fields[number as usize];
                     if let Some((index, _)) = own {
                         set_samples(index, 1, AbsenceReason::Error.into());
                     }
-                    if let Some((index, _)) = sum {
+                    for (index, _) in sums.into_iter().flatten() {
                         set_samples(index, 1, 0.0.into());
                     }
                 }

@@ -25,6 +25,9 @@ pub(super) const SPECIAL_NAMES: [&str; 4] = [CPU, UNAME, NETWORK, INFINIBAND];
 const IDLE: &str = "idle";
 const IOWAIT: &str = "iowait";
 
+/// The modes in which a CPU runs the kernel.
+const KERNEL: [&str; 3] = ["system", "irq", "softirq"];
+
 /// The state that is collected over the page and written at its end.
 #[derive(Debug, Default)]
 pub(super) struct NodeExporterDecoder<'a> {
@@ -123,7 +126,11 @@ impl<'a> NodeExporterDecoder<'a> {
             (IDLE | IOWAIT, _) => DecodeOp::CpuIdle(order),
             _ => {
                 let rule = ValueRule::of(host::CPU_BUSY, UnitScale::Same, BlankValues::Never);
-                builder.plan_sum(node, host::CPU_BUSY, rule)
+                if KERNEL.contains(&mode.raw) {
+                    builder.plan_two_sums(node, [host::CPU_BUSY, host::CPU_KERNEL], rule)?
+                } else {
+                    builder.plan_sum(node, host::CPU_BUSY, rule)
+                }
             }
         })
     }

@@ -149,7 +149,26 @@ impl<'a> ReportBuilder<'a> {
             None => None,
         };
         let sum = sum.map(|(index, rule)| (index, self.plan.ensure_rule(rule)));
-        Ok(self.plan.add_part_field(PartField { own, sum }))
+        Ok(self.plan.add_part_field(PartField { own, sums: [sum, None] }))
+    }
+
+    /// Plans the value as one of several that are added up to the reading of each of two metrics.
+    pub(super) fn plan_two_sums(
+        &mut self,
+        device: u32,
+        metrics: [MetricId; 2],
+        rule: ValueRule,
+    ) -> Result<DecodeOp, Reason> {
+        let rule = self.plan.ensure_rule(rule);
+        let mut sums = [None; 2];
+        for (sum, metric) in sums.iter_mut().zip(metrics) {
+            let index = match self.find_sample(device, metric) {
+                Some(index) => index,
+                None => self.add_sample(device, metric, 0.0.into())?,
+            };
+            *sum = Some((index, rule));
+        }
+        Ok(self.plan.add_part_field(PartField { own: None, sums }))
     }
 
     /// Takes a line out of the plan, and its summand out of the sum that it was added to.

@@ -133,6 +133,27 @@ mod tests {
     }
 
     #[test]
+    fn time_in_the_kernel_is_part_of_the_busy_time_in_any_order_of_modes() {
+        for modes in [["user", "softirq", "system"], ["irq", "system", "user"]] {
+            let (cache, mut state) = (TemplateCache::default(), TemplateState::default());
+            for second in 1..4 {
+                let line = |(mode, share): (&&str, f64)| {
+                    let seconds = f64::from(second) * share;
+                    format!("node_cpu_seconds_total{{cpu=\"0\",mode=\"{mode}\"}} {seconds}\n")
+                };
+                let body: String = modes.iter().zip([1.0, 2.0, 4.0]).map(line).collect();
+                let limits = PageLimits::default();
+                let page = cache.decode_page(&mut state, body.as_bytes(), &limits).unwrap();
+                let kernel = if modes[0] == "user" { 6.0 } else { 3.0 };
+                let seconds = |metric| value_of(&page, metric).map(|it| it / f64::from(second));
+                assert_eq!(seconds(host::CPU_BUSY), Some(7.0), "{modes:?}");
+                assert_eq!(seconds(host::CPU_KERNEL), Some(kernel), "{modes:?}");
+            }
+            assert_eq!(cache.cache_stats().repeated, 2);
+        }
+    }
+
+    #[test]
     fn sums_are_the_same_with_and_without_a_template() {
         let (cache, mut state) = (TemplateCache::default(), TemplateState::default());
         let limits = PageLimits::default();

@@ -245,15 +245,19 @@ fn write_slices(report: &Report, page: &mut String) {
 
 /// Writes the times of each CPU, which add up to the time that has passed; all are as busy.
 fn write_cpu_times(page: &mut String, time: f64, node_value: impl Fn(MetricId) -> Option<f64>) {
-    let [Some(cpus), Some(busy), Some(iowait)] =
-        [host::CPUS, host::CPU_BUSY, host::CPU_IOWAIT].map(node_value)
+    let [Some(cpus), Some(busy), Some(kernel), Some(iowait)] =
+        [host::CPUS, host::CPU_BUSY, host::CPU_KERNEL, host::CPU_IOWAIT].map(node_value)
     else {
         return;
     };
-    let (busy, iowait) = (busy / cpus, iowait / cpus);
+    let [busy, kernel, iowait] = [busy, kernel, iowait].map(|seconds| seconds / cpus);
     for cpu in 0..cpus as usize {
-        for (mode, seconds) in [("idle", time - busy - iowait), ("user", busy), ("iowait", iowait)]
-        {
+        for (mode, seconds) in [
+            ("idle", time - busy - iowait),
+            ("user", busy - kernel),
+            ("system", kernel),
+            ("iowait", iowait),
+        ] {
             let labels = format!("cpu=\"{cpu}\",mode=\"{mode}\"");
             write_line(page, "node_cpu_seconds_total", &labels, seconds);
         }

@@ -8,7 +8,7 @@ use gaunt_schema::{
 use super::{
     gaunt_page::{GauntCollection, add_device, push_counter},
     host_page::{HostPort, HostSettings},
-    host_values::HostView,
+    host_values::{HostView, KERNEL_SHARE},
     port_values::{PortView, rate_bytes},
 };
 use crate::{cluster_plan::LinkLayer, exporter_plan::HostMetricSet, node_state::PortState};
@@ -49,6 +49,7 @@ impl HostReport {
         for (metric, value) in [
             (host::CPUS, cpus),
             (host::CPU_BUSY, (busy * 100.0).floor() / 100.0),
+            (host::CPU_KERNEL, (busy * KERNEL_SHARE * 100.0).floor() / 100.0),
             (host::CPU_IOWAIT, (state.cpu_iowait_s * 100.0).floor() / 100.0),
             (host::TASKS_RUNNABLE, state.runnable_tasks.round()),
             (host::TASKS_BLOCKED, state.blocked_tasks.round()),

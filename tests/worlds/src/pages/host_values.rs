@@ -10,6 +10,9 @@ pub(super) const CPU_MODES: [&str; 8] =
 /// The shares of busy time in [`CPU_MODES`].
 const BUSY_SHARES: [f64; 8] = [0.0, 0.0, 0.0, 0.002, 0.028, 0.0, 0.17, 0.8];
 
+/// The share of busy time in the kernel.
+pub(super) const KERNEL_SHARE: f64 = BUSY_SHARES[2] + BUSY_SHARES[4] + BUSY_SHARES[6];
+
 /// Position of idle time in [`CPU_MODES`].
 pub(super) const IDLE: usize = 0;
 

@@ -1,0 +1,92 @@
+//! Tests of hosts whose kernel takes more of their CPUs than before.
+
+use gaunt_schema::{
+    Device, Dialect, Report,
+    catalogue::{gpu, host},
+};
+
+use crate::{
+    Severity,
+    telemetry_tests::{TargetFixture, evidence_of, node_report, push_reading},
+};
+
+const NODES: [&str; 3] = ["ash", "beech", "cedar"];
+
+/// The second from which the job is slower and hosts may change.
+const CHANGES: i64 = 300;
+
+/// The CPUs that the kernel and that programs take of each host.
+type CpuTimes = [[f64; 2]; 3];
+
+const USUAL: CpuTimes = [[3.0, 15.0]; 3];
+
+/// The page of a node of a job that has so much of its pace from [`CHANGES`] on, and of its 100 CPUs.
+fn page(second: i64, node: usize, pace: f64, [kernel, programs]: [f64; 2]) -> Report {
+    let mut page = node_report(NODES[node]);
+    let pace = if second > CHANGES { pace } else { 1.0 };
+    for index in 0..4 {
+        let device = page.ensure_device(Device::new_gpu(index));
+        page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
+        for (metric, value) in [
+            (gpu::UTILIZATION, 1.0),
+            (gpu::TENSOR_ACTIVE, 0.4 * pace),
+            (gpu::SM_ACTIVE, 0.6 * pace),
+            (gpu::PROCESSES, 1.0),
+        ] {
+            push_reading(&mut page, Device::new_gpu(index), metric, value);
+        }
+    }
+    let [before, after] = [second.min(CHANGES), (second - CHANGES).max(0)].map(|it| it as f64);
+    let sum = |usual: f64, now: f64| before * usual + after * now;
+    let kernel_s = sum(USUAL[node][0], kernel);
+    let program_s = sum(USUAL[node][1], programs);
+    for (metric, value) in
+        [(host::CPUS, 100.0), (host::CPU_KERNEL, kernel_s), (host::CPU_BUSY, kernel_s + program_s)]
+    {
+        push_reading(&mut page, Device::new_node(), metric, value);
+    }
+    page
+}
+
+/// Runs the job, slower from [`CHANGES`] on, with hosts that do this then.
+fn run_with(pace: f64, hosts: CpuTimes) -> TargetFixture {
+    let mut fixture = TargetFixture::new(&NODES.map(|name| (name, Dialect::Gaunt)));
+    fixture.run(CHANGES + 150, |second, node| page(second, node, pace, hosts[node]));
+    fixture
+}
+
+#[test]
+fn only_host_whose_kernel_does_more_is_what_a_slower_job_waits_for() {
+    let fixture = run_with(0.7, [[3.0, 15.0], [9.0, 16.0], [2.5, 13.0]]);
+    assert_eq!(fixture.open_ids(), ["host_bound/beech"]);
+    let finding = fixture.judge.open_findings()[0];
+    assert_eq!(finding.severity, Severity::Critical);
+    assert_eq!(
+        finding.summary,
+        "The kernel of beech takes 9 % of its CPUs, 3 % before, and that of no other host of Job 8812 takes so much more: the job waits for this host."
+    );
+    let evidence = evidence_of(finding, "share of the host's CPUs that its kernel takes").unwrap();
+    assert!((evidence.value.unwrap() - 0.09).abs() < 0.001, "{evidence:?}");
+}
+
+#[test]
+fn kernel_time_that_does_not_stand_out_blames_no_host() {
+    for (pace, hosts, case) in [
+        (1.0, [[3.0, 15.0], [9.0, 16.0], [3.0, 15.0]], "the job is as fast as before"),
+        (0.7, [[3.0, 15.0], [9.0, 60.0], [3.0, 15.0]], "a program does more"),
+        (0.7, [[5.0, 15.0], [9.0, 16.0], [3.0, 15.0]], "another host does more as well"),
+        (0.7, [[3.0, 15.0], [3.8, 15.0], [3.0, 15.0]], "it takes little more"),
+    ] {
+        let fixture = run_with(pace, hosts);
+        let told = fixture.open_ids().into_iter().find(|id| id.starts_with("host_bound"));
+        assert_eq!(told, None, "{case}");
+    }
+}
+
+#[test]
+fn finding_stands_over_a_restart() {
+    let hosts = [[3.0, 15.0], [9.0, 16.0], [2.5, 13.0]];
+    let mut fixture = run_with(0.7, hosts);
+    fixture.restart_judge(60).run(400, |second, node| page(second, node, 0.7, hosts[node]));
+    assert_eq!(fixture.open_ids(), ["host_bound/beech"]);
+}
