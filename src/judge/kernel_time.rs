@@ -11,6 +11,7 @@ use super::{
     host_averages::{HostAverages, KernelTime},
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_percent},
+    robust_stats::median,
     starved_node::{HOST_KINDS, told_kind},
 };
 
@@ -19,7 +20,7 @@ const LEAST_TIMES: f64 = 1.4;
 const LEAST_RISE: f64 = 0.015;
 
 /// How many times as large its part of the busy time is as before: a program that does more makes the kernel do more as
-/// well. And how many times as much it takes as on any other host: a baseline from between two pauses may be low.
+/// well. And how many times as much it takes as on most other hosts: a baseline from between two pauses may be low.
 const LEAST_PART_TIMES: f64 = 1.25;
 const LEAST_BESIDE: f64 = 1.25;
 
@@ -88,9 +89,8 @@ impl BusyKernel {
         let (_, second) = others.first()?;
         let elsewhere = (second.times() - 1.0).max(0.0);
         let least_times = LEAST_TIMES.max(1.0 + elsewhere / MOST_ELSEWHERE);
-        let most = others.iter().map(|(_, other)| other.now).fold(0.0, f64::max);
-        let limit =
-            (time.baseline * least_times).max(time.baseline + LEAST_RISE).max(most * LEAST_BESIDE);
+        let beside = median(others.iter().map(|(_, other)| other.now))? * LEAST_BESIDE;
+        let limit = (time.baseline * least_times).max(time.baseline + LEAST_RISE).max(beside);
         (time.now >= limit && time.part_times >= LEAST_PART_TIMES).then_some(Self {
             id: *id,
             time: *time,
