@@ -34,6 +34,8 @@ use super::{
 #[derive(Debug, Default)]
 pub(super) struct GangEvidence {
     jobs: BTreeMap<String, JobEvidence>,
+    /// That of jobs that ended lately: one that begins again is measured by what it was.
+    ended: BTreeMap<String, JobEvidence>,
     /// The evidence from before a restart about jobs that were not seen since.
     restored: JobEvidenceSnapshot,
 }
@@ -105,12 +107,13 @@ impl GangEvidence {
     /// Forgets a job whose present level was accepted as its baseline.
     pub(super) fn forget_job(&mut self, key: &str) {
         self.jobs.remove(key);
+        self.ended.remove(key);
     }
 
     /// Returns the evidence to be saved; jobs that were not seen since a restart are kept for the next one.
     pub(super) fn snapshot_jobs(&self, now: UnixMs) -> JobEvidenceSnapshot {
         let mut saved = self.restored.clone();
-        saved.0.extend(self.jobs.iter().map(|(key, job)| (key.clone(), *job)));
+        saved.0.extend(self.ended.iter().chain(&self.jobs).map(|(key, job)| (key.clone(), *job)));
         saved.0.retain(|_, job| job.rounds > 0 && now.duration_since(job.last_round) <= KEPT);
         saved
     }
@@ -133,11 +136,15 @@ impl GangEvidence {
         let now = cluster.now();
         let keys: Vec<String> = groups.all_groups().iter().map(JobGroup::group_key).collect();
         let known: HashSet<&String> = keys.iter().collect();
-        self.jobs.retain(|key, _| known.contains(key));
+        let is_recent = |job: &JobEvidence| now.duration_since(job.last_round) <= ENDED;
+        self.ended.retain(|_, job| is_recent(job));
+        let ended = self.jobs.extract_if(.., |key, _| !known.contains(key));
+        self.ended.extend(ended.filter(|(_, job)| is_recent(job)));
         for (group, key) in groups.all_groups().iter().zip(&keys) {
-            let restored = &mut self.restored.0;
-            let job = self.jobs.entry(key.clone());
-            let job = job.or_insert_with(|| restored.remove(key).unwrap_or_default());
+            let (ended, restored) = (&mut self.ended, &mut self.restored.0);
+            let job = self.jobs.entry(key.clone()).or_insert_with(|| {
+                ended.remove(key).or_else(|| restored.remove(key)).unwrap_or_default()
+            });
             if job.first_seen == UnixMs::default() {
                 job.first_seen = now;
             }
@@ -407,6 +414,9 @@ fn add_shift(
 
 /// Retention of the evidence about a job that is not seen any more.
 const KEPT: Duration = Duration::from_hours(24);
+
+/// The same while no restart of gaunt explains that: jobs begin again within minutes after a failure.
+const ENDED: Duration = Duration::from_mins(15);
 
 /// Traffic denies a slowdown that is larger than its own by so many of its usual spreads.
 const DENIED_SPREADS: f64 = 3.0;

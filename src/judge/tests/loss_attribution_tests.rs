@@ -120,3 +120,16 @@ fn loss_of_a_missing_gpu_is_whole_and_attributed_to_its_finding() {
     );
     assert_eq!(fixture.finding_by_id("gpu_failed/gpu001/0").lost_gpus.to_string(), "1");
 }
+
+#[test]
+fn job_that_begins_again_slower_than_before_is_measured_by_what_it_was() {
+    let mut fixture = JobFixture::new();
+    fixture.run(400, [Some(BUSY), Some(BUSY)]);
+    fixture.job = false;
+    fixture.run(40, [Some(IDLE), Some(IDLE)]);
+    fixture.job = true;
+    let [utilization, tensor, sm] = BUSY.gpu;
+    let slow = NodeShown { gpu: [utilization, tensor * 0.4, sm * 0.4], ..BUSY };
+    fixture.run(300, [Some(slow), Some(slow)]);
+    assert_eq!(fixture.open_ids(), ["unexplained_slowdown/8812"]);
+}
