@@ -95,7 +95,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::LeafCongested,
-        "Most ports of one leaf on a rail show ECN marks, PFC pause or transmit wait, and those of other leaves do not; without a topology, several ports of a rail do so together. Where at most half of the nodes of a job show it, each far more than any other node of the job, only those count: the others wait for them in the same collectives. What was there at the first look, and beside which its jobs ran as usual, never pages.",
+        "Most ports of one leaf on a rail show ECN marks, PFC pause or transmit wait, and those of other leaves do not; without a topology, several ports of a rail do so together. Where at most half of the nodes of a job show it, each far more than any other node of the job, only those count: the others wait for them in the same collectives. What was there at the first look, and beside which its jobs ran as usual, never pages. Or one port of a slower job alone is nearly full in one direction, and carries far less in the other: traffic that is not the job's fills it.",
         &[
             "members_bad_ratio",
             "together_ports",
@@ -112,7 +112,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::HostBlocksNetwork,
-        "Most ports with traffic of a host send PFC pause, or drop packets with out_of_buffer; or fewer do and something else shows it: the other of both, its switch, or a job that is slower. Pause that the other nodes of its job send as well is none of the host. Where only pause frames are counted, each is taken to stop the port for a quarter of the longest time.",
+        "Most ports with traffic of a host send PFC pause, or drop packets with out_of_buffer; or fewer do and something else shows it: the other of both, its switch, or a job that is slower. Pause that the other nodes of its job send as well is none of the host. Where only pause frames are counted, each is taken to stop the port for a quarter of the longest time. Or a network device of one host of a slower job alone is nearly full, and what the other hosts use carries next to nothing there.",
         &["pauses_ratio", "unbuffered_per_second", "hotspot_seconds"],
     ),
     (
@@ -158,7 +158,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::UnexplainedSlowdown,
-        "A job is much slower than its baseline and takes the same steps, does not pause, its clocks are not capped, and no finding at warning or above names the job or its nodes. Also one whose GPUs all stand still three times in a row, for much of the time, as they did not in a far longer time before. One that is open outlives a cap of all clocks that begins later.",
+        "A job is much slower than its baseline and takes the same steps, does not pause, its clocks are not capped, and no finding at warning or above names the job or its nodes. A job that begins again within minutes is measured by what it was before. Also one whose GPUs all stand still three times in a row, for much of the time, as they did not in a far longer time before. One that is open outlives a cap of all clocks that begins later.",
         &["unexplained_ratio", "unexplained_seconds", "like_pace_share", "slow_clock_ratio"],
     ),
     (

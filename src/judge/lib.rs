@@ -35,6 +35,7 @@ mod failed_programs;
 mod filesystem_full;
 mod finding_lifecycle;
 mod frozen_baselines;
+mod full_port;
 mod gang_evidence;
 mod gpu_allocation;
 mod gpu_errors;
@@ -190,7 +191,7 @@ pub struct Judge {
 type Detector = fn(&JudgeState, &Cluster, &mut DetectorOutcome);
 
 /// All detectors; those that look for what no other finding explains come last.
-const DETECTORS: [Detector; 30] = [
+const DETECTORS: [Detector; 31] = [
     gpu_failed::detect_failed_gpus,
     failed_programs::detect_failed_programs,
     slow_gpu::detect_slow_gpus,
@@ -211,6 +212,7 @@ const DETECTORS: [Detector; 30] = [
     port_down::detect_down_ports,
     missing_ports::detect_missing_ports,
     netdev_faults::detect_faulty_netdevs,
+    full_port::detect_full_ports,
     tcp_losses::detect_tcp_losses,
     target_down::detect_down_targets,
     source_unread::detect_unread_sources,

@@ -9,6 +9,7 @@ use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, SanitizedText};
 use super::{
     EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
+    full_port::FullPort,
     job_group::JobGroup,
     link_averages::current_value,
     netdev_link::{LostShare, NetdevLink, TcpShares},
@@ -98,6 +99,10 @@ pub(super) fn detect_tcp_losses(
     }
     for group in judge.job_groups.all_groups().iter().filter(|group| group.nodes.len() > 1) {
         let Some(slowed) = group.confirmed_slowdown(judge.limits.slowed_ratio) else { continue };
+        // What a full port loses is known.
+        if FullPort::find(judge, cluster, group).is_some() {
+            continue;
+        }
         let losses = |id: &NodeId| {
             let (row, link) = main_link(judge, cluster, *id)?;
             Some(NodeLosses { id: *id, row, tcp: link.tcp.as_deref()? })

@@ -9,6 +9,7 @@ use super::telemetry_tests::{TargetFixture, node_report, push_active_port, push_
 
 mod episode_tests;
 mod few_errors_tests;
+mod full_port_tests;
 mod network_tests;
 mod real_gpu_tests;
 mod standing_io_tests;

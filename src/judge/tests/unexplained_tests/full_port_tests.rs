@@ -1,0 +1,91 @@
+//! Tests of the only full port of a slower job.
+
+use gaunt_schema::{
+    Device, Dialect, Report, Severity,
+    catalogue::{gpu, host, port},
+};
+
+use crate::telemetry_tests::{TargetFixture, node_report, push_reading};
+
+const NODES: [&str; 3] = ["ash", "beech", "cedar"];
+
+/// The second from which the job is slower and traffic may change.
+const CHANGES: i64 = 300;
+
+/// Bytes per second at line rate.
+const LINE: f64 = 25e9;
+
+/// The shares of the line rate that a device sends and receives.
+type Shares = [f64; 2];
+
+const USUAL: Shares = [0.4, 0.4];
+const LESS: Shares = [0.2, 0.2];
+const NONE: Shares = [0.0, 0.0];
+
+/// A node of a job that has so much of its pace from [`CHANGES`] on, whose RDMA port and network device carry this then.
+fn page(second: i64, node: usize, pace: f64, [rdma, eth]: [Shares; 2]) -> Report {
+    let mut page = node_report(NODES[node]);
+    let pace = if second > CHANGES { pace } else { 1.0 };
+    for index in 0..4 {
+        let device = page.ensure_device(Device::new_gpu(index));
+        page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
+        for (metric, value) in [
+            (gpu::UTILIZATION, 1.0),
+            (gpu::TENSOR_ACTIVE, 0.4 * pace),
+            (gpu::SM_ACTIVE, 0.6 * pace),
+            (gpu::PROCESSES, 1.0),
+        ] {
+            push_reading(&mut page, Device::new_gpu(index), metric, value);
+        }
+    }
+    let [before, after] = [second.min(CHANGES), (second - CHANGES).max(0)].map(|it| it as f64);
+    let bytes = |usual: f64, now: f64| LINE * (before * usual + after * now);
+    for (device, metric, value) in [
+        (Device::new_port("mlx5_0", "1"), port::STATE, 4.0),
+        (Device::new_port("mlx5_0", "1"), port::PHYSICAL_STATE, 5.0),
+        (Device::new_port("mlx5_0", "1"), port::RATE, LINE),
+        (Device::new_port("mlx5_0", "1"), port::TRANSMIT_BYTES, bytes(USUAL[0], rdma[0])),
+        (Device::new_port("mlx5_0", "1"), port::RECEIVE_BYTES, bytes(USUAL[1], rdma[1])),
+        (Device::new_netdev("eth0"), host::NETDEV_SPEED, LINE),
+        (Device::new_netdev("eth0"), host::NETDEV_TRANSMIT_BYTES, bytes(0.0, eth[0])),
+        (Device::new_netdev("eth0"), host::NETDEV_RECEIVE_BYTES, bytes(0.0, eth[1])),
+    ] {
+        push_reading(&mut page, device, metric, value);
+    }
+    page
+}
+
+/// What is told of the network of a job at this pace, with nodes whose RDMA port and network device carry this.
+fn told_of(pace: f64, nodes: [[Shares; 2]; 3]) -> Vec<(String, Severity)> {
+    let mut fixture = TargetFixture::new(&NODES.map(|name| (name, Dialect::Gaunt)));
+    fixture.run(CHANGES + 150, |second, node| page(second, node, pace, nodes[node]));
+    let open = fixture.judge.open_findings().into_iter();
+    let of_network = open.filter(|finding| !finding.id.starts_with("unexplained"));
+    of_network.map(|finding| (finding.id.clone(), finding.severity)).collect()
+}
+
+#[test]
+fn only_port_that_is_full_in_one_direction_is_what_a_slower_job_waits_for() {
+    let told = |id: &str| vec![(id.to_owned(), Severity::Critical)];
+    let port = "leaf_congested/beech/mlx5_0/1";
+    let usual = [LESS, NONE];
+    assert_eq!(told_of(0.5, [usual, [[0.9, 0.2], NONE], usual]), told(port), "it sends");
+    assert_eq!(told_of(0.5, [usual, [[0.2, 0.8], NONE], usual]), told(port), "it receives");
+    for (pace, nodes, case) in [
+        (1.0, [usual, [[0.9, 0.2], NONE], usual], "the job is as fast as before"),
+        (0.5, [usual, [[0.9, 0.7], NONE], usual], "a collective sends what it receives"),
+        (0.5, [usual, [[0.5, 0.2], NONE], usual], "it has room"),
+        (0.5, [[[0.9, 0.2], NONE], [[0.9, 0.2], NONE], usual], "it is not the only one"),
+    ] {
+        assert_eq!(told_of(pace, nodes), [], "{case}");
+    }
+}
+
+#[test]
+fn traffic_that_takes_another_device_than_elsewhere_blames_its_host() {
+    let usual = [LESS, NONE];
+    let told = [("host_blocks_network/beech".to_owned(), Severity::Critical)];
+    assert_eq!(told_of(0.5, [usual, [NONE, [0.9, 0.8]], usual]), told);
+    let both = told_of(0.5, [usual, [LESS, [0.9, 0.8]], usual]);
+    assert_eq!(both, [], "its RDMA port carries as much as others");
+}
