@@ -20,17 +20,17 @@ type CpuTimes = [[f64; 2]; 3];
 
 const USUAL: CpuTimes = [[3.0, 15.0]; 3];
 
-/// The page of a node of a job that has so much of its pace from [`CHANGES`] on, and of its 100 CPUs.
-fn page(second: i64, node: usize, pace: f64, [kernel, programs]: [f64; 2]) -> Report {
+/// The page of a node of a job that has so much of its speed from [`CHANGES`] on, and of its 100 CPUs.
+fn page(second: i64, node: usize, speed: f64, [kernel, programs]: [f64; 2]) -> Report {
     let mut page = node_report(NODES[node]);
-    let pace = if second > CHANGES { pace } else { 1.0 };
+    let speed = if second > CHANGES { speed } else { 1.0 };
     for index in 0..4 {
         let device = page.ensure_device(Device::new_gpu(index));
         page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
         for (metric, value) in [
             (gpu::UTILIZATION, 1.0),
-            (gpu::TENSOR_ACTIVE, 0.4 * pace),
-            (gpu::SM_ACTIVE, 0.6 * pace),
+            (gpu::TENSOR_ACTIVE, 0.4 * speed),
+            (gpu::SM_ACTIVE, 0.6 * speed),
             (gpu::PROCESSES, 1.0),
         ] {
             push_reading(&mut page, Device::new_gpu(index), metric, value);
@@ -38,10 +38,10 @@ fn page(second: i64, node: usize, pace: f64, [kernel, programs]: [f64; 2]) -> Re
     }
     let [before, after] = [second.min(CHANGES), (second - CHANGES).max(0)].map(|it| it as f64);
     let sum = |usual: f64, now: f64| before * usual + after * now;
-    let kernel_s = sum(USUAL[node][0], kernel);
-    let program_s = sum(USUAL[node][1], programs);
+    let in_kernel = sum(USUAL[node][0], kernel);
+    let in_programs = sum(USUAL[node][1], programs);
     for (metric, value) in
-        [(host::CPUS, 100.0), (host::CPU_KERNEL, kernel_s), (host::CPU_BUSY, kernel_s + program_s)]
+        [(host::CPUS, 100.0), (host::CPU_KERNEL, in_kernel), (host::CPU_BUSY, in_kernel + in_programs)]
     {
         push_reading(&mut page, Device::new_node(), metric, value);
     }
@@ -49,9 +49,9 @@ fn page(second: i64, node: usize, pace: f64, [kernel, programs]: [f64; 2]) -> Re
 }
 
 /// Runs the job, slower from [`CHANGES`] on, with hosts that do this then.
-fn run_with(pace: f64, hosts: CpuTimes) -> TargetFixture {
+fn run_with(speed: f64, hosts: CpuTimes) -> TargetFixture {
     let mut fixture = TargetFixture::new(&NODES.map(|name| (name, Dialect::Gaunt)));
-    fixture.run(CHANGES + 150, |second, node| page(second, node, pace, hosts[node]));
+    fixture.run(CHANGES + 150, |second, node| page(second, node, speed, hosts[node]));
     fixture
 }
 
@@ -71,13 +71,13 @@ fn only_host_whose_kernel_does_more_is_what_a_slower_job_waits_for() {
 
 #[test]
 fn kernel_time_that_does_not_stand_out_blames_no_host() {
-    for (pace, hosts, case) in [
+    for (speed, hosts, case) in [
         (1.0, [[3.0, 15.0], [9.0, 16.0], [3.0, 15.0]], "the job is as fast as before"),
         (0.7, [[3.0, 15.0], [9.0, 60.0], [3.0, 15.0]], "a program does more"),
         (0.7, [[5.0, 15.0], [9.0, 16.0], [3.0, 15.0]], "another host does more as well"),
         (0.7, [[3.0, 15.0], [3.8, 15.0], [3.0, 15.0]], "it takes little more"),
     ] {
-        let fixture = run_with(pace, hosts);
+        let fixture = run_with(speed, hosts);
         let told = fixture.open_ids().into_iter().find(|id| id.starts_with("host_bound"));
         assert_eq!(told, None, "{case}");
     }

@@ -22,17 +22,17 @@ const USUAL: Shares = [0.4, 0.4];
 const LESS: Shares = [0.2, 0.2];
 const NONE: Shares = [0.0, 0.0];
 
-/// A node of a job that has so much of its pace from [`CHANGES`] on, whose RDMA port and network device carry this then.
-fn page(second: i64, node: usize, pace: f64, [rdma, eth]: [Shares; 2]) -> Report {
+/// A node of a job that has so much of its speed from [`CHANGES`] on, whose RDMA port and network device carry this then.
+fn page(second: i64, node: usize, speed: f64, [rdma, eth]: [Shares; 2]) -> Report {
     let mut page = node_report(NODES[node]);
-    let pace = if second > CHANGES { pace } else { 1.0 };
+    let speed = if second > CHANGES { speed } else { 1.0 };
     for index in 0..4 {
         let device = page.ensure_device(Device::new_gpu(index));
         page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
         for (metric, value) in [
             (gpu::UTILIZATION, 1.0),
-            (gpu::TENSOR_ACTIVE, 0.4 * pace),
-            (gpu::SM_ACTIVE, 0.6 * pace),
+            (gpu::TENSOR_ACTIVE, 0.4 * speed),
+            (gpu::SM_ACTIVE, 0.6 * speed),
             (gpu::PROCESSES, 1.0),
         ] {
             push_reading(&mut page, Device::new_gpu(index), metric, value);
@@ -55,10 +55,10 @@ fn page(second: i64, node: usize, pace: f64, [rdma, eth]: [Shares; 2]) -> Report
     page
 }
 
-/// What is told of the network of a job at this pace, with nodes whose RDMA port and network device carry this.
-fn told_of(pace: f64, nodes: [[Shares; 2]; 3]) -> Vec<(String, Severity)> {
+/// What is told of the network of a job at this speed, with nodes whose RDMA port and network device carry this.
+fn told_of(speed: f64, nodes: [[Shares; 2]; 3]) -> Vec<(String, Severity)> {
     let mut fixture = TargetFixture::new(&NODES.map(|name| (name, Dialect::Gaunt)));
-    fixture.run(CHANGES + 150, |second, node| page(second, node, pace, nodes[node]));
+    fixture.run(CHANGES + 150, |second, node| page(second, node, speed, nodes[node]));
     let open = fixture.judge.open_findings().into_iter();
     let of_network = open.filter(|finding| !finding.id.starts_with("unexplained"));
     of_network.map(|finding| (finding.id.clone(), finding.severity)).collect()
@@ -71,13 +71,13 @@ fn only_port_that_is_full_in_one_direction_is_what_a_slower_job_waits_for() {
     let usual = [LESS, NONE];
     assert_eq!(told_of(0.5, [usual, [[0.9, 0.2], NONE], usual]), told(port), "it sends");
     assert_eq!(told_of(0.5, [usual, [[0.2, 0.8], NONE], usual]), told(port), "it receives");
-    for (pace, nodes, case) in [
+    for (speed, nodes, case) in [
         (1.0, [usual, [[0.9, 0.2], NONE], usual], "the job is as fast as before"),
         (0.5, [usual, [[0.9, 0.7], NONE], usual], "a collective sends what it receives"),
         (0.5, [usual, [[0.5, 0.2], NONE], usual], "it has room"),
         (0.5, [[[0.9, 0.2], NONE], [[0.9, 0.2], NONE], usual], "it is not the only one"),
     ] {
-        assert_eq!(told_of(pace, nodes), [], "{case}");
+        assert_eq!(told_of(speed, nodes), [], "{case}");
     }
 }
 
