@@ -19,6 +19,7 @@ use super::{
     robust_stats::RobustStats,
     sample_interval::SampleInterval,
     slow_node,
+    starved_node::is_host_told,
 };
 use gaunt_cluster::{Cluster, NodeId};
 
@@ -170,6 +171,11 @@ struct SlowGpu<'a> {
     declined: Option<(f64, f64)>,
 }
 
+/// Returns how the GPU at a row goes on while the others of its job do less. One that its host holds up does so as well.
+fn find_lingering(judge: &JudgeState, group: &JobGroup, row: u32) -> Option<LingeringGpu> {
+    group.lingering_gpu(row).or_else(|| judge.standouts.of_gpu(group, row))
+}
+
 impl<'a> SlowGpu<'a> {
     fn detect_gpu(
         judge: &'a JudgeState,
@@ -216,14 +222,13 @@ impl<'a> SlowGpu<'a> {
         let is_below = is_below || held_down.is_some();
         let is_plain = is_plain && !is_below;
         let declined = is_plain.then(|| Self::declined_clock(judge, cluster, row, group)).flatten();
-        let lingers = group.filter(|_| is_plain).and_then(|group| {
-            group.lingering_gpu(row).or_else(|| judge.standouts.of_gpu(group, row))
-        });
+        let entry = cluster.device_at(DeviceClass::Gpu, row)?;
+        let name = &cluster.node_by_id(entry.node)?.name;
+        let is_free = is_plain && !is_host_told(judge, name);
+        let lingers = group.filter(|_| is_free).and_then(|group| find_lingering(judge, group, row));
         if !is_throttled && !is_below && declined.is_none() && lingers.is_none() {
             return None;
         }
-        let entry = cluster.device_at(DeviceClass::Gpu, row)?;
-        let name = &cluster.node_by_id(entry.node)?.name;
         let index = entry.device.key.first().cloned().unwrap_or_default();
         Some(Self {
             entity: Entity::new_gpu(name, &index),

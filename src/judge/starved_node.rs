@@ -3,7 +3,7 @@
 mod shown_evidence;
 
 use gaunt_cluster::{Cluster, Node, NodeId};
-use gaunt_schema::{Entity, Finding, FindingKind, SanitizedText};
+use gaunt_schema::{Entity, Finding, FindingKind, SanitizedText, Severity};
 
 use super::{
     JudgeState, Thresholds, checkpoint_pause,
@@ -64,6 +64,14 @@ pub(super) fn told_kind(
         judge.tracker.open_one(&id).is_some()
     };
     [kind].into_iter().chain(HOST_KINDS).find(is_open).unwrap_or(kind)
+}
+
+/// Whether an open finding above information blames the host of this node.
+pub(super) fn is_host_told(judge: &JudgeState, node: &SanitizedText) -> bool {
+    HOST_KINDS.into_iter().any(|kind| {
+        let id = Finding::build_id(kind, &Entity::new_node(node));
+        judge.tracker.open_one(&id).is_some_and(|open| open.severity > Severity::Info)
+    })
 }
 
 /// Returns the seconds for which a host that writes may only write a checkpoint, which averages then forget.

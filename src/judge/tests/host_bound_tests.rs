@@ -126,3 +126,43 @@ fn finding_outlives_its_evidence_while_its_job_is_slower() {
     fixture.run(200, [Some(peer), Some(peer)]);
     assert!(!fixture.open_ids().contains(&"host_bound/gpu001"), "{:?}", fixture.open_ids());
 }
+
+/// A node of a job whose first GPU on the first node, from a second on, is held up by its host, while the others wait for it.
+fn page_of_held_up(second: i64, node: usize) -> Report {
+    let mut page = node_report(["ash", "birch"][node]);
+    let changed = second > 400;
+    let swing = (second % 11) as f64 / 1_000.0;
+    for index in 0..4 {
+        let is_held_up = changed && node == 0 && index == 0;
+        let speed = if changed && !is_held_up { 0.7 } else { 1.0 };
+        let device = page.ensure_device(Device::new_gpu(index));
+        page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
+        for (metric, value) in [
+            (gpu::UTILIZATION, if is_held_up { 0.75 } else { 0.99 - swing }),
+            (gpu::TENSOR_ACTIVE, 0.4 * speed + swing),
+            (gpu::SM_ACTIVE, 0.6 * speed + swing),
+            (gpu::POWER, 150.0 + 450.0 * speed + 1e3 * swing),
+            (gpu::POWER_LIMIT, 700.0),
+            (gpu::SM_CLOCK, 1.7e9),
+            (gpu::PROCESSES, 1.0),
+        ] {
+            push_reading(&mut page, Device::new_gpu(index), metric, value);
+        }
+    }
+    let is_pressed = changed && node == 0;
+    let waited = if is_pressed { (second - 400) as f64 * 0.3 } else { 0.0 };
+    push_reading(&mut page, Device::new_node(), host::CPU_PRESSURE, waited);
+    let busiest = if is_pressed { 1.0 } else { 0.4 + swing };
+    push_reading(&mut page, Device::new_node(), host::CPU_BUSIEST, busiest);
+    page
+}
+
+#[test]
+fn gpu_that_its_host_holds_up_does_not_become_a_straggler() {
+    let targets = [("ash", Dialect::Gaunt), ("birch", Dialect::Gaunt)];
+    let mut fixture = TargetFixture::new(&targets);
+    fixture.run(500, page_of_held_up);
+    assert_eq!(fixture.open_ids(), ["host_bound/ash"]);
+    fixture.run(900, page_of_held_up);
+    assert_eq!(fixture.open_ids(), ["host_bound/ash"]);
+}

@@ -40,9 +40,11 @@ fn page(second: i64, node: usize, speed: f64, [kernel, programs]: [f64; 2]) -> R
     let sum = |usual: f64, now: f64| before * usual + after * now;
     let in_kernel = sum(USUAL[node][0], kernel);
     let in_programs = sum(USUAL[node][1], programs);
-    for (metric, value) in
-        [(host::CPUS, 100.0), (host::CPU_KERNEL, in_kernel), (host::CPU_BUSY, in_kernel + in_programs)]
-    {
+    for (metric, value) in [
+        (host::CPUS, 100.0),
+        (host::CPU_KERNEL, in_kernel),
+        (host::CPU_BUSY, in_kernel + in_programs),
+    ] {
         push_reading(&mut page, Device::new_node(), metric, value);
     }
     page
