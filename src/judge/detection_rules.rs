@@ -54,7 +54,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::HostBound,
-        "GPUs of a node are active below their baseline while one CPU of their host is saturated or the host shows CPU pressure. Or tasks of a host of a job wait for memory, whatever its GPUs show. Or the kernel of one host of a slower job takes far more of its CPUs than before, as on no other host of the job, and programs there do not.",
+        "GPUs of a node are active below their baseline while one CPU of their host is saturated or the host shows CPU pressure. Or tasks of a host of a job wait for memory, whatever its GPUs show. Or the kernel of one host of a slower job takes far more of its CPUs than before, as on no other host of the job, and programs there do not; or a network device of that host has a smaller MTU than on all others, which is a warning.",
         &[
             "hungry_ratio",
             "busiest_cpu_ratio",

@@ -220,6 +220,7 @@ evidence_rows! {
         own(&[host::MEMORY_PRESSURE]).series_limit("memory_pressure_ratio");
     KernelTime: "share of the host's CPUs that its kernel takes", Ratio,
         other(&[host::CPU_KERNEL, host::CPU_BUSY, host::CPUS]);
+    DeviceMtu: "MTU of a network device", Bytes, other(&[host::NETDEV_MTU]).below();
     BusiestCpu: "busiest CPU", Ratio, own(&[host::CPU_BUSIEST]).series_limit("busiest_cpu_ratio");
     StarvedGpus: "starved GPUs", Count, own(&[gpu::UTILIZATION]);
     StarvedUtilization: "utilization of the starved GPUs", Ratio,

@@ -23,6 +23,7 @@ mod compact_value;
 mod crash_loop;
 mod data_starvation;
 mod detection_rules;
+mod differing_host;
 mod ended_jobs;
 mod evidence_catalogue;
 mod evidence_coverage;
@@ -64,7 +65,6 @@ mod job_restarts;
 mod job_survey;
 mod judge_state;
 mod judgement_failure;
-mod kernel_time;
 mod lagging_ranks;
 mod late_rank_evidence;
 mod late_ranks;
@@ -220,7 +220,7 @@ const DETECTORS: [Detector; 31] = [
     telemetry_stale::detect_stale_telemetry,
     certificate_expiring::detect_expiring_certificates,
     filesystem_full::detect_full_filesystems,
-    kernel_time::detect_busy_kernels,
+    differing_host::detect_differing_hosts,
     job_imbalance::detect_job_imbalance,
     recurring_stops::detect_recurring_stops,
 ];

@@ -1,6 +1,6 @@
 //! Tests of hosts that hold up their GPUs: what their CPUs do for a job is no fault of its host.
 
-mod kernel_time_tests;
+mod differing_host_tests;
 
 use gaunt_schema::{
     Device, Dialect, FindingKind, Report,

@@ -28,9 +28,10 @@ const LOOPBACK: &str = "lo";
 type ReadingParser = fn(&str) -> Reading;
 
 /// File, metric and parser.
-const FILES: [(&str, MetricId, ReadingParser); 11] = [
+const FILES: [(&str, MetricId, ReadingParser); 12] = [
     ("carrier", host::NETDEV_CARRIER, parse_count),
     ("speed", host::NETDEV_SPEED, parse_speed),
+    ("mtu", host::NETDEV_MTU, parse_count),
     ("carrier_changes", host::NETDEV_CARRIER_CHANGES, parse_count),
     ("statistics/rx_bytes", host::NETDEV_RECEIVE_BYTES, parse_count),
     ("statistics/tx_bytes", host::NETDEV_TRANSMIT_BYTES, parse_count),

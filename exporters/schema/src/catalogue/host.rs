@@ -110,6 +110,9 @@ rows! {
     NETDEV_SPEED, "Line rate of the network device.",
         Metric::new_gauge("gaunt_netdev_speed_bytes_per_second", Netdev, Unit::BytesPerSecond, 1.0)
             .with_foreign(&[node_exporter_name("node_network_speed_bytes")]);
+    NETDEV_MTU, "Largest packet that the network device sends (MTU).",
+        Metric::new_gauge("gaunt_netdev_mtu_bytes", Netdev, Unit::Bytes, 1.0)
+            .with_foreign(&[node_exporter_name("node_network_mtu_bytes")]);
     NETDEV_CARRIER_CHANGES, "Times that the carrier came or went.",
         Metric::new_counter("gaunt_netdev_carrier_changes_total", Netdev, Unit::Count, Bits64)
             .with_foreign(&[node_exporter_name("node_network_carrier_changes_total")]);

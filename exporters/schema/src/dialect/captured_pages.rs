@@ -102,9 +102,9 @@ fn node_exporter_page_of_debian() {
             metric.catalogue_row().name
         );
     }
-    // 25 of the node, 11 of eth0, 9 of each ifb, carrier and carrier changes of lo, 8 of each of two disks, and 5 of the file
+    // 25 of the node, 12 of eth0, 10 of each ifb, carrier, carrier changes and MTU of lo, 8 of each of two disks, and 5 of the file
     // system.
-    assert_eq!(report.samples.len(), 25 + 11 + 9 + 9 + 2 + 2 * 8 + 5);
+    assert_eq!(report.samples.len(), 25 + 12 + 10 + 10 + 3 + 2 * 8 + 5);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests of hosts whose kernel takes more of their CPUs than before.
+//! Tests of hosts that are not like the others of a slower job: what their kernel takes, and their MTU.
 
 use gaunt_schema::{
     Device, Dialect, Report,
@@ -55,6 +55,39 @@ fn run_with(speed: f64, hosts: CpuTimes) -> TargetFixture {
     let mut fixture = TargetFixture::new(&NODES.map(|name| (name, Dialect::Gaunt)));
     fixture.run(CHANGES + 150, |second, node| page(second, node, speed, hosts[node]));
     fixture
+}
+
+/// Runs a slower job whose second host has this MTU, and whose others have these.
+fn run_with_mtus(speed: f64, kernel: f64, mtus: [f64; 3]) -> TargetFixture {
+    let hosts = [[3.0, 15.0], [kernel, 15.0], [3.0, 15.0]];
+    let mut fixture = TargetFixture::new(&NODES.map(|name| (name, Dialect::Gaunt)));
+    fixture.run(CHANGES + 150, |second, node| {
+        let mut page = page(second, node, speed, hosts[node]);
+        for (metric, value) in [(host::NETDEV_SPEED, 25e9), (host::NETDEV_MTU, mtus[node])] {
+            push_reading(&mut page, Device::new_netdev("eth0"), metric, value);
+        }
+        page
+    });
+    fixture
+}
+
+#[test]
+fn only_host_with_a_smaller_mtu_is_told_while_the_job_is_slower() {
+    let told = |speed: f64, kernel: f64, mtus: [f64; 3]| {
+        let fixture = run_with_mtus(speed, kernel, mtus);
+        let mut open = fixture.judge.open_findings().into_iter();
+        let host = open.find(|finding| finding.id == "host_bound/beech");
+        host.map(|finding| (finding.severity, finding.summary.clone(), finding.evidence.len()))
+    };
+    let smaller = [9_000.0, 1_500.0, 9_000.0];
+    let summary =
+        "Job 8812 may wait for beech: the MTU of eth0 is 1500 bytes on beech and 9000 elsewhere.";
+    assert_eq!(told(0.7, 3.0, smaller), Some((Severity::Warning, summary.to_owned(), 2)));
+    assert_eq!(told(1.0, 3.0, smaller), None, "the job is as fast as before");
+    assert_eq!(told(0.7, 3.0, [9_000.0, 1_500.0, 1_500.0]), None, "another host has it as well");
+    let (severity, summary, evidence) = told(0.7, 9.0, smaller).unwrap();
+    assert_eq!((severity, evidence), (Severity::Critical, 3), "its kernel divides packets");
+    assert!(summary.contains("; the MTU of eth0 is 1500 bytes on beech"), "{summary}");
 }
 
 #[test]
