@@ -100,7 +100,9 @@ fn name_of(cluster: &Cluster, load: Load) -> Option<&SanitizedText> {
 impl FullPort {
     /// Finds that of a slower job.
     pub(super) fn find(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Option<Self> {
-        if group.nodes.len() < 2 {
+        // A job that pauses may write a checkpoint, from one node.
+        let pauses = || judge.pauses.distort_averages(group, cluster.now(), &judge.limits);
+        if group.nodes.len() < 2 || pauses() {
             return None;
         }
         group.confirmed_slowdown(judge.limits.slowed_ratio)?;
@@ -127,7 +129,9 @@ impl FullPort {
         let full_of = |id: &NodeId| {
             let loads = netdev_loads(cluster, cluster.node_by_id(*id)?);
             let load = loads.into_iter().find(|load| load.busier >= NEARLY_FULL)?;
-            Some(Self { node: *id, load, is_aside: true })
+            // A data set or a checkpoint goes one way.
+            let is_exchanged = load.other > load.busier * FAR_LESS;
+            is_exchanged.then_some(Self { node: *id, load, is_aside: true })
         };
         let mut full = group.nodes.iter().filter_map(full_of);
         let only = full.next().filter(|_| full.next().is_none())?;

@@ -86,6 +86,8 @@ fn traffic_that_takes_another_device_than_elsewhere_blames_its_host() {
     let usual = [LESS, NONE];
     let told = [("host_blocks_network/beech".to_owned(), Severity::Critical)];
     assert_eq!(told_of(0.5, [usual, [NONE, [0.9, 0.8]], usual]), told);
+    let reads = told_of(0.5, [usual, [NONE, [0.0, 0.9]], usual]);
+    assert_eq!(reads, [], "it reads a data set");
     let both = told_of(0.5, [usual, [LESS, [0.9, 0.8]], usual]);
     assert_eq!(both, [], "its RDMA port carries as much as others");
 }
