@@ -136,7 +136,7 @@ pub(super) fn push_active_port(report: &mut Report, bytes: f64) {
 }
 
 /// A node with two GPUs of one job, with this activity.
-fn busy_report(node: &str, busy: f64, tensor: f64) -> Report {
+pub(super) fn busy_report(node: &str, busy: f64, tensor: f64) -> Report {
     let mut page = node_report(node);
     for index in 0..2 {
         let device = page.ensure_device(Device::new_gpu(index));

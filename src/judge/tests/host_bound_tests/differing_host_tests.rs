@@ -1,13 +1,10 @@
 //! Tests of hosts that are not like the others of a slower job: what their kernel takes, and their MTU.
 
-use gaunt_schema::{
-    Device, Dialect, Report,
-    catalogue::{gpu, host},
-};
+use gaunt_schema::{Device, Dialect, Report, catalogue::host};
 
 use crate::{
     Severity,
-    telemetry_tests::{TargetFixture, evidence_of, node_report, push_reading},
+    telemetry_tests::{TargetFixture, busy_report, evidence_of, push_reading},
 };
 
 const NODES: [&str; 3] = ["ash", "beech", "cedar"];
@@ -22,20 +19,8 @@ const USUAL: CpuTimes = [[3.0, 15.0]; 3];
 
 /// The page of a node of a job that has so much of its speed from [`CHANGES`] on, and of its 100 CPUs.
 fn page(second: i64, node: usize, speed: f64, [kernel, programs]: [f64; 2]) -> Report {
-    let mut page = node_report(NODES[node]);
     let speed = if second > CHANGES { speed } else { 1.0 };
-    for index in 0..4 {
-        let device = page.ensure_device(Device::new_gpu(index));
-        page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
-        for (metric, value) in [
-            (gpu::UTILIZATION, 1.0),
-            (gpu::TENSOR_ACTIVE, 0.4 * speed),
-            (gpu::SM_ACTIVE, 0.6 * speed),
-            (gpu::PROCESSES, 1.0),
-        ] {
-            push_reading(&mut page, Device::new_gpu(index), metric, value);
-        }
-    }
+    let mut page = busy_report(NODES[node], 1.0, 0.4 * speed);
     let [before, after] = [second.min(CHANGES), (second - CHANGES).max(0)].map(|it| it as f64);
     let sum = |usual: f64, now: f64| before * usual + after * now;
     let in_kernel = sum(USUAL[node][0], kernel);

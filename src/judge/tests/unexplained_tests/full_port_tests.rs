@@ -2,10 +2,10 @@
 
 use gaunt_schema::{
     Device, Dialect, Report, Severity,
-    catalogue::{gpu, host, port},
+    catalogue::{host, port},
 };
 
-use crate::telemetry_tests::{TargetFixture, node_report, push_reading};
+use crate::telemetry_tests::{TargetFixture, busy_report, push_reading};
 
 const NODES: [&str; 3] = ["ash", "beech", "cedar"];
 
@@ -24,20 +24,8 @@ const NONE: Shares = [0.0, 0.0];
 
 /// A node of a job that has so much of its speed from [`CHANGES`] on, whose RDMA port and network device carry this then.
 fn page(second: i64, node: usize, speed: f64, [rdma, eth]: [Shares; 2]) -> Report {
-    let mut page = node_report(NODES[node]);
     let speed = if second > CHANGES { speed } else { 1.0 };
-    for index in 0..4 {
-        let device = page.ensure_device(Device::new_gpu(index));
-        page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
-        for (metric, value) in [
-            (gpu::UTILIZATION, 1.0),
-            (gpu::TENSOR_ACTIVE, 0.4 * speed),
-            (gpu::SM_ACTIVE, 0.6 * speed),
-            (gpu::PROCESSES, 1.0),
-        ] {
-            push_reading(&mut page, Device::new_gpu(index), metric, value);
-        }
-    }
+    let mut page = busy_report(NODES[node], 1.0, 0.4 * speed);
     let [before, after] = [second.min(CHANGES), (second - CHANGES).max(0)].map(|it| it as f64);
     let bytes = |usual: f64, now: f64| LINE * (before * usual + after * now);
     for (device, metric, value) in [
