@@ -139,7 +139,8 @@ impl GangEvidence {
         let is_recent = |job: &JobEvidence| now.duration_since(job.last_round) <= ENDED;
         self.ended.retain(|_, job| is_recent(job));
         let ended = self.jobs.extract_if(.., |key, _| !known.contains(key));
-        self.ended.extend(ended.filter(|(_, job)| is_recent(job)));
+        // Names that hardly last leave nothing behind: a target may invent any number of them.
+        self.ended.extend(ended.filter(|(_, job)| job.is_learned() && is_recent(job)));
         for (group, key) in groups.all_groups().iter().zip(&keys) {
             let (ended, restored) = (&mut self.ended, &mut self.restored.0);
             let job = self.jobs.entry(key.clone()).or_insert_with(|| {
