@@ -14,7 +14,7 @@ use gaunt_schema::{
 use super::{
     EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
-    host_averages::{HostAverages, KernelTime},
+    host_averages::KernelTime,
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_percent},
     robust_stats::median,
@@ -108,9 +108,7 @@ pub(super) fn detect_differing_hosts(
 
 impl BusyKernel {
     fn find(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Option<Self> {
-        let time_of = |id: &NodeId| {
-            judge.hosts.get(*id).and_then(|host| HostAverages::kernel_time(host, cluster))
-        };
+        let time_of = |id: &NodeId| judge.hosts.get(*id).and_then(|host| host.kernel_time(cluster));
         let mut times: Vec<(NodeId, KernelTime)> =
             group.nodes.iter().filter_map(|id| Some((*id, time_of(id)?))).collect();
         times.sort_by(|(_, a), (_, b)| b.times().total_cmp(&a.times()));

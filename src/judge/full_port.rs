@@ -137,16 +137,17 @@ impl FullPort {
         let only = full.next().filter(|_| full.next().is_none())?;
         let full_name = name_of(cluster, only.load)?;
         let others = || group.nodes.iter().filter(|id| **id != only.node);
+        // The RDMA ports, or the network device of this name.
         let used_by = |id: &NodeId| {
             let node = cluster.node_by_id(*id)?;
             if counts_ports(cluster, node) {
-                return Some((None, port_loads(cluster, node).iter().map(|it| it.other).sum()));
+                return Some(None);
             }
             let loads = netdev_loads(cluster, node).into_iter();
             let most = loads.max_by(|a, b| a.other.total_cmp(&b.other))?;
-            Some((Some(name_of(cluster, most)?), most.other))
+            Some(Some(name_of(cluster, most)?))
         };
-        let (used, _): (Option<&SanitizedText>, f64) = used_by(others().next()?)?;
+        let used: Option<&SanitizedText> = used_by(others().next()?)?;
         if used == Some(full_name) {
             return None;
         }

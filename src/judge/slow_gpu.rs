@@ -171,7 +171,7 @@ struct SlowGpu<'a> {
     declined: Option<(f64, f64)>,
 }
 
-/// Returns how the GPU at a row goes on while the others of its job do less. One that its host holds up does so as well.
+/// Returns how the GPU at a row goes on while the others of its job do less.
 fn find_lingering(judge: &JudgeState, group: &JobGroup, row: u32) -> Option<LingeringGpu> {
     group.lingering_gpu(row).or_else(|| judge.standouts.of_gpu(group, row))
 }
@@ -224,6 +224,7 @@ impl<'a> SlowGpu<'a> {
         let declined = is_plain.then(|| Self::declined_clock(judge, cluster, row, group)).flatten();
         let entry = cluster.device_at(DeviceClass::Gpu, row)?;
         let name = &cluster.node_by_id(entry.node)?.name;
+        // One that its host holds up goes on as well.
         let is_free = is_plain && !is_host_told(judge, name);
         let lingers = group.filter(|_| is_free).and_then(|group| find_lingering(judge, group, row));
         if !is_throttled && !is_below && declined.is_none() && lingers.is_none() {
