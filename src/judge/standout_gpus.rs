@@ -182,8 +182,10 @@ fn tell_apart(changes: &[SignalChange], of: usize) -> Option<(u32, f64)> {
     // What all GPUs have in common, such as the moments at which they are read, shows in how they differ.
     let own = if changes.len() < MANY_GPUS { most.noise } else { 0.0 };
     let noise = (usual.spread + LEAST_NOISE).hypot(own);
+    let goes_on = |ratio: f64| 1.0 - ratio <= MOST_OF_LOSS * (1.0 - usual.median);
     let stands_out = most.ratio - next >= LEAST_DISTANCE * noise
-        && 1.0 - most.ratio <= MOST_OF_LOSS * (1.0 - usual.median)
+        && goes_on(most.ratio)
+        && !goes_on(next)
         && most.ratio <= MORE_WORK_TIMES
         && (LEAST_OF_OTHERS..=MOST_OF_OTHERS).contains(&usual.median);
     stands_out.then(|| (most.row, most.ratio / usual.median))
@@ -246,6 +248,13 @@ mod tests {
         assert_eq!(tell_apart(&but_one(0.8), 8), Some((3, 1.25)));
         assert_eq!(tell_apart(&but_one(0.99), 8), None);
         assert_eq!(tell_apart(&but_one(0.0), 8), None);
+        // Another one goes on as well, if a little less: an overloaded stage.
+        let stage = changes(|row| match row {
+            2 => 0.95,
+            3 => 1.0,
+            _ => 0.8,
+        });
+        assert_eq!(tell_apart(&stage, 8), None);
         assert_eq!(tell_apart(&changes(|_| 0.0), 8), None);
     }
 }
