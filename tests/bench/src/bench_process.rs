@@ -77,6 +77,15 @@ impl BenchProcess {
         resident_bytes(self.child.id())
     }
 
+    /// Open files and threads of the program itself.
+    pub(crate) fn count_files_and_threads(&self) -> anyhow::Result<[usize; 2]> {
+        let count = |folder: &str| -> anyhow::Result<usize> {
+            let path = format!("/proc/{}/{folder}", self.child.id());
+            Ok(fs::read_dir(&path).with_context(|| format!("cannot read {path}"))?.count())
+        };
+        Ok([count("fd")?, count("task")?])
+    }
+
     fn child_ids(&self) -> anyhow::Result<Vec<u32>> {
         let mut children = Vec::new();
         let tasks = format!("/proc/{}/task", self.child.id());

@@ -4,6 +4,7 @@ mod answers_bench;
 mod bench_pages;
 mod bench_process;
 mod captures_bench;
+mod churn_bench;
 mod console_bench;
 mod cpu_clock;
 mod dcgm_fields;
@@ -63,6 +64,9 @@ struct BenchArguments {
     /// Options of `soak`.
     #[command(flatten)]
     soak: soak_bench::SoakBenchOptions,
+    /// Options of `churn`.
+    #[command(flatten)]
+    churn: churn_bench::ChurnBenchOptions,
     /// Options of `growth`.
     #[command(flatten)]
     growth: growth_bench::GrowthOptions,
@@ -161,6 +165,11 @@ const BENCHES: &[(&str, &str, BenchFn)] = &[
         "soak",
         "days of faults that begin and heal while the aggregator is killed: findings closed, duplicated or left open",
         |args, out| soak_bench::run(&args.soak, out),
+    ),
+    (
+        "churn",
+        "hours of gaunt serve while jobs, nodes and series come and go and hostile targets answer: memory and open files",
+        |args, out| churn_bench::run(&args.churn, out),
     ),
     (
         "node",

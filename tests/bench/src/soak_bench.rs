@@ -1,6 +1,6 @@
 //! Bench `soak`: days of a fleet in virtual time, with faults of every kind that begin and heal at random and an
 //! aggregator that is killed at random. Every fault must have exactly one finding from its onset to its end, there
-//! must be no unexplained finding, and the parts of the loss must add up at every tick.
+//! must be no unexplained finding, the parts of the loss must add up at every tick, and memory must not grow.
 
 use std::{io::Write, time::Duration};
 
@@ -93,6 +93,9 @@ pub(crate) fn run(options: &SoakBenchOptions, out: &mut dyn Write) -> anyhow::Re
         "pages_beside": pages,
         "loss_ticks_wrong": soak.loss_mismatch_ticks,
         "loss_worst_difference_gpus": soak.worst_loss_difference,
+        "mb_after_first_hour": soak.megabytes.first(),
+        "mb_at_end": soak.megabytes.last(),
+        "mb_max": soak.megabytes.iter().copied().reduce(f64::max),
         "cpu_s": cpu_clock::process_cpu_time().as_secs(),
     });
     writeln!(out, "{line}")?;

@@ -13,7 +13,7 @@ use super::{
     fault_outcome::{FaultOutcome, FindingObserver, UnexplainedFinding},
     soak_random::SoakRandom,
 };
-use crate::judge_bench::START;
+use crate::{bench_process::resident_bytes, judge_bench::START};
 
 /// Results of the run.
 pub(super) struct SoakOutcome {
@@ -28,6 +28,8 @@ pub(super) struct SoakOutcome {
     /// Ticks at which the parts of the loss did not add up, and the largest difference in GPUs.
     pub(super) loss_mismatch_ticks: u64,
     pub(super) worst_loss_difference: f64,
+    /// Resident memory of this process in megabytes after each virtual hour.
+    pub(super) megabytes: Vec<f64>,
 }
 
 /// Tolerance for rounding in the parts of a loss.
@@ -59,10 +61,14 @@ pub(super) fn run_soak(
     // State on disk as of the tick before the last: later changes are lost.
     let (mut disk, mut newest) = (PersistedState::default(), PersistedState::default());
     let (mut loss_mismatch_ticks, mut worst_loss_difference, mut down_ticks) = (0, 0.0_f64, 0_u64);
+    let (mut megabytes, ticks_per_hour) = (Vec::new(), (3_600 / step.as_secs()).max(1));
     for tick in 1..=ticks {
         let now = START + step * tick as u32;
         if !(second(span.start)..=second(span.end)).contains(&now) {
             continue;
+        }
+        if tick % ticks_per_hour == 0 {
+            megabytes.push(resident_bytes(std::process::id())? as f64 / 1e6);
         }
         if step > Duration::from_secs(1) {
             fleet.advance_to(now - Duration::from_secs(1));
@@ -110,6 +116,7 @@ pub(super) fn run_soak(
         opened_twice,
         loss_mismatch_ticks,
         worst_loss_difference,
+        megabytes,
     })
 }
 
