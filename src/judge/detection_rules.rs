@@ -153,7 +153,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::DataSkew,
-        "A job is slower than its baseline, and the busiest node changes from sample to sample.",
+        "A job is slower than its baseline, and the busiest node changes from sample to sample. Where samples are too rare to show which node is the busiest, a large slowdown is told as unexplained instead.",
         &["favourite_ratio", "uneven_seconds", "slowed_ratio"],
     ),
     (
