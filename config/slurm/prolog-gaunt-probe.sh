@@ -12,7 +12,7 @@ FATAL=${FATAL:-"4 6 7"}
 FLOOR=${FLOOR:-0}
 
 # SLURM_JOB_GPUS names the GPUs of the job by NVML's index; without it all are meant.
-said=$(/usr/bin/gaunt-probe all-reduce --bytes 64MiB --floor "$FLOOR" --setup 30s \
+said=$("${GAUNT_PROBE:-/usr/bin/gaunt-probe}" all-reduce --bytes 64MiB --floor "$FLOOR" --setup 30s \
     ${SLURM_JOB_GPUS:+--gpus "$SLURM_JOB_GPUS"} 2>&1)
 code=$?
 [ "$code" -eq 0 ] || logger -t gaunt-probe "job $SLURM_JOB_ID, exit $code: $said"

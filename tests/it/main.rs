@@ -66,6 +66,7 @@ mod restricted_ssh;
 mod scenario_findings;
 mod secured_install;
 mod sim_program;
+mod slurm_scripts;
 mod snapshot_ask;
 mod start_signals;
 mod store_replicas;
