@@ -55,6 +55,16 @@ pub(crate) fn shared_driver() -> Result<&'static FakeDriver, u32> {
     driver.as_ref().ok_or(DRIVER_NOT_LOADED)
 }
 
+/// Lets this process read the scenario of the tests that call the exported functions.
+#[cfg(test)]
+#[expect(unsafe_code, reason = "the environment is shared by all threads")]
+pub(crate) fn use_called_scenario() {
+    static SET: std::sync::Once = std::sync::Once::new();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/called_scenario.toml");
+    // SAFETY: no C code runs in these tests, and the standard library reads the environment under a lock.
+    SET.call_once(|| unsafe { env::set_var(VARIABLE, file) });
+}
+
 fn load_scenario() -> Result<DriverScenario, String> {
     let path = env::var_os(VARIABLE).ok_or(format!("set {VARIABLE} to a scenario file"))?;
     let path = std::path::Path::new(&path);

@@ -227,8 +227,12 @@ extern "C" fn nvmlDeviceGetGpuFabricInfoV(
     error_code(begin_device_call("nvmlDeviceGetGpuFabricInfoV", handle).and_then(
         |(driver, gpu)| {
             let state = driver.value_now(gpu.value_of_key("fabric_state"))? as u8;
-            // SAFETY: by NVML's contract a pointer that is not null points to a structure with its version set.
-            let version = unsafe { to.as_ref() }.ok_or(INVALID_ARGUMENT)?.version;
+            if to.is_null() {
+                return Err(INVALID_ARGUMENT);
+            }
+            // SAFETY: by NVML's contract the pointer points to a structure with its version set. An older one is shorter,
+            // so that a reference to the whole newest one would reach beyond it.
+            let version = unsafe { (&raw const (*to).version).read() };
             let newest_version = driver.value_now(gpu.value_of_key("fabric_version")).unwrap_or(3);
             if u64::from(version >> 24) > newest_version {
                 return Err(VERSION_MISMATCH);
