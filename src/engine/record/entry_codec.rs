@@ -274,3 +274,53 @@ fn decode_page(
     page.rejected.clone_from(&head.rejected);
     Ok(page)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: UnixMs = UnixMs(1_760_017_311_000);
+
+    fn all_entries(payload: &[u8]) -> Vec<(UnixMs, Delivery)> {
+        let mut rest = payload;
+        let limits = text::PageLimits::default();
+        std::iter::from_fn(|| decode_entry(&mut rest, &limits)).collect()
+    }
+
+    /// Without compression, so that Miri runs it.
+    #[test]
+    fn entries_are_read_back_and_a_payload_that_is_cut_off_gives_those_before_the_cut() {
+        let target = TargetId(3);
+        let page = b"# TYPE gaunt_gpu_power_watts gauge\ngaunt_gpu_power_watts{gpu=\"0\"} 400\n";
+        let outcomes = [
+            Err(ScrapeFailure::Status(503)),
+            text::decode_page(page, &text::PageLimits::default()),
+        ];
+        let batches = outcomes
+            .map(|outcome| Delivery::Batch(Batch { target, at: AT, duration_ms: 1.5, outcome }));
+        let preamble = RecordingPreamble {
+            version: 1,
+            since: Some(AT),
+            findings: "{\"open\":[]}".into(),
+            usual: "{}".into(),
+            past: [1, 2, 3].as_slice().into(),
+        };
+        let [failed, read] = batches;
+        let given = [failed, Delivery::Preamble(preamble.clone()), read];
+        let (mut payload, mut ends) = (Vec::new(), vec![0]);
+        for delivery in &given {
+            encode_delivery(delivery, AT, &mut payload);
+            ends.push(payload.len());
+        }
+        let told = |entries: &[(UnixMs, Delivery)]| format!("{entries:?}");
+        let whole = given.map(|delivery| (AT, delivery));
+        assert_eq!(told(&all_entries(&payload)), told(&whole));
+        assert_eq!(find_preamble(&payload, AT), Some((AT, preamble)));
+        for cut in (0..payload.len()).step_by(7) {
+            let before = ends.iter().filter(|end| **end <= cut).count() - 1;
+            let read = all_entries(&payload[..cut]);
+            // A preamble whose history is cut off is read without it.
+            assert!((before..=before + 1).contains(&read.len()), "{cut}: {}", read.len());
+        }
+    }
+}

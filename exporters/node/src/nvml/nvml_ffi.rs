@@ -299,3 +299,30 @@ fn decode_field_value(answer: &nvmlFieldValue_t) -> Result<f64, NvmlError> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nvml_wrapper_sys::bindings::nvmlValue_t;
+
+    use super::*;
+
+    /// The driver may write one member of the union only; the rest is what the query had there.
+    #[test]
+    fn each_type_of_a_field_is_read_from_its_member() {
+        let read = |kind, write: fn(&mut nvmlValue_t)| {
+            let query = NvmlFieldQuery { id: 3, scope: 1, value: Ok(0.0) };
+            let mut answer = nvmlFieldValue_t { valueType: kind, ..encode_query(&query) };
+            assert_eq!((answer.fieldId, answer.scopeId), (3, 1));
+            write(&mut answer.value);
+            decode_field_value(&answer).ok()
+        };
+        assert_eq!(read(0, |value| value.dVal = -2.5), Some(-2.5));
+        assert_eq!(read(1, |value| value.uiVal = u32::MAX), Some(f64::from(u32::MAX)));
+        assert_eq!(read(2, |value| value.ulVal = 7), Some(7.0));
+        assert_eq!(read(3, |value| value.ullVal = 1 << 40), Some((1_u64 << 40) as f64));
+        assert_eq!(read(4, |value| value.sllVal = -9), Some(-9.0));
+        assert_eq!(read(5, |value| value.siVal = -8), Some(-8.0));
+        assert_eq!(read(6, |value| value.usVal = 65_535), Some(65_535.0));
+        assert_eq!(read(7, |value| value.ullVal = 1), None);
+    }
+}
