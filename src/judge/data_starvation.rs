@@ -325,15 +325,25 @@ fn storage_slow_finding(
     let checkpoint = if writers * 2 > nodes { checkpoint_seconds(interval, limits) } else { 0.0 };
     let delay = storage_page_delay(judge, groups);
     let mut pending = pending.with_warning_delay(checkpoint).with_page_delay(delay);
+    // Several jobs on one node each wait together now and then by chance.
+    let are_lone = groups.iter().all(|(group, _)| group.nodes.len() == 1);
     if !is_much || !is_shown_by_gpus(judge, groups) {
         pending.cap_severity();
     }
+    let pending = pending.with_cost(
+        lost,
+        groups
+            .iter()
+            .flat_map(|(group, _)| group.list_victims(cluster, None))
+            .take(super::pending_finding::MAX_VICTIMS)
+            .collect(),
+    );
+    let pending = if are_lone { pending.delay_small_loss(judge.gpus.len()) } else { pending };
     Some(pending
         .with_hold_seconds(limits.shared_storage_seconds)
         .with_interval(interval)
         .with_members(groups.iter().map(|(group, _)| group.group_key()))
         .with_slowed_jobs(groups.iter().map(|(group, _)| group.group_key()))
-        .with_cost(lost, groups.iter().flat_map(|(group, _)| group.list_victims(cluster, None)).take(super::pending_finding::MAX_VICTIMS).collect())
         .with_summary(
             format!("{}{of} {} ({shown}): shared storage is slow.", format_count(nodes, "node"), if nodes == 1 { "waits for IO" } else { "wait for IO together" }),
             "Check the file system that these nodes share: its servers, its network, and its other clients.".to_owned(),

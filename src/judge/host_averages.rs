@@ -71,6 +71,9 @@ const WRITTEN_BYTES: [(DeviceClass, MetricId); 2] = [
     (DeviceClass::Mount, hardware::MOUNT_WRITE_BYTES),
 ];
 
+/// The share of the time that is most of it.
+const MOST_OF_TIME: f64 = 0.5;
+
 /// Share of the nominal rate of ports below which their traffic is not that of a job.
 pub(super) const LEAST_TRAFFIC: f64 = 0.001;
 
@@ -359,6 +362,13 @@ impl HostAverages {
         ];
         let risen = |it: BaselineComparison| it.now - it.baseline.unwrap_or_default();
         compared.into_iter().flatten().map(risen).fold(0.0, f64::max)
+    }
+
+    /// Whether its tasks wait for IO or CPUs for most of the time since it has a past without that: no chore does.
+    pub(super) fn mostly_waits(&self, cluster: &Cluster) -> bool {
+        let compared = [self.compare_io_pressure(cluster), self.compare_cpu_pressure(cluster)];
+        let risen = |it: BaselineComparison| it.now - it.baseline.unwrap_or_default();
+        compared.into_iter().flatten().any(|it| risen(it) >= MOST_OF_TIME)
     }
 
     /// Returns the time that its network file systems take to answer a request, in seconds.

@@ -43,6 +43,14 @@ pub(super) struct PendingFinding {
     pub(super) finding: Finding,
 }
 
+/// GPU time in seconds that jobs on one node each must lose before that is more than information, and the least loss in GPUs, so that
+/// it is told at some time.
+const SMALL_LOSS_GPU_SECONDS: f64 = 180.0;
+const LEAST_LOST_GPUS: f64 = 0.2;
+
+/// A loss of this share of all GPUs is not small.
+const LEAST_FLEET_SHARE: f64 = 0.05;
+
 impl PendingFinding {
     /// Creates a pending finding about `entity` with `kinds` independent kinds of evidence. Two are critical (page),
     /// one that the hardware reports is a warning, and any other one is informational.
@@ -99,6 +107,17 @@ impl PendingFinding {
     /// Delays warning until it has lasted for so many seconds: until then it is only information.
     pub(super) fn with_warning_delay(mut self, seconds: f64) -> Self {
         self.warning_delay = seconds;
+        self
+    }
+
+    /// Delays warning until jobs on one node each have lost enough GPU time, unless that is much of a fleet of so many GPUs: no
+    /// other node tells what such a job does by itself, and most of that is over soon.
+    pub(super) fn delay_small_loss(mut self, fleet_gpus: usize) -> Self {
+        let lost = self.finding.lost_gpus;
+        if lost < LEAST_FLEET_SHARE * fleet_gpus as f64 {
+            let seconds = SMALL_LOSS_GPU_SECONDS / lost.max(LEAST_LOST_GPUS);
+            self.warning_delay = self.warning_delay.max(seconds);
+        }
         self
     }
 
@@ -300,5 +319,21 @@ mod tests {
             (format_count(1, "GPU"), format_count(0, "port")),
             ("1 GPU".into(), "0 ports".into())
         );
+    }
+
+    #[test]
+    fn small_loss_warns_after_enough_gpu_time_and_much_of_a_fleet_at_once() {
+        let delay = |lost: f64, fleet: usize| {
+            let pending = PendingFinding::of(
+                FindingKind::UnexplainedSlowdown,
+                Entity::new(gaunt_schema::EntityKind::Storage),
+                1,
+                true,
+            );
+            pending.with_cost(lost, Vec::new()).delay_small_loss(fleet).warning_delay
+        };
+        assert_eq!((delay(0.5, 100), delay(2.0, 100)), (360.0, 90.0));
+        assert_eq!(delay(0.01, 100), delay(LEAST_LOST_GPUS, 100), "it is told at some time");
+        assert_eq!((delay(0.5, 8), delay(5.0, 100)), (0.0, 0.0));
     }
 }

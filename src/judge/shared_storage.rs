@@ -10,6 +10,7 @@ use super::{
     JudgeState,
     host_evidence::PressureSource,
     job_group::JobGroup,
+    memory_pressure::is_short_of_memory,
     starved_node::{StarvedNode, told_kind},
 };
 
@@ -61,6 +62,19 @@ pub(super) fn split_waiters<'a>(
     let mut nodes = BTreeSet::new();
     waiters.sort_by_key(|waiter| !waiter.is_shown);
     waiters.retain(|waiter| nodes.insert(waiter.starved.id));
+    let (swapping, waiters): (Vec<_>, Vec<_>) = waiters
+        .into_iter()
+        .partition(|waiter| is_short_of_memory(judge, cluster, waiter.starved.id));
+    let (shared, mut rest) = split_waiters_for_storage(judge, cluster, waiters);
+    rest.extend(swapping);
+    (shared, rest)
+}
+
+fn split_waiters_for_storage<'a>(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    waiters: Vec<LoneWaiter<'a>>,
+) -> (Vec<LoneWaiter<'a>>, Vec<LoneWaiter<'a>>) {
     if waiters.iter().any(|waiter| waits_for_server(judge, cluster, waiter)) {
         return waiters.into_iter().partition(|waiter| waits_for_server(judge, cluster, waiter));
     }

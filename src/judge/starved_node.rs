@@ -398,15 +398,20 @@ impl<'a> StarvedNode<'a> {
             pending.cap_severity();
         }
         let writes = pressure.io && self.may_checkpoint(judge, cluster);
+        let pending = pending
+            .with_warning_delay(warning_delay(only_idles, writes, interval, limits))
+            .with_cost(
+                self.group.lost_gpus().max(lost),
+                self.group.list_victims(cluster, Some(self.id)),
+            );
+        let may_be_chore =
+            kinds < 2 && self.group.nodes.len() == 1 && !self.host.mostly_waits(cluster);
+        let pending =
+            if may_be_chore { pending.delay_small_loss(judge.gpus.len()) } else { pending };
         Some(
             pending
-                .with_warning_delay(warning_delay(only_idles, writes, interval, limits))
                 .with_hold_seconds(self.hold_seconds(judge, io, host > 0, interval))
                 .with_interval(interval)
-                .with_cost(
-                    self.group.lost_gpus().max(lost),
-                    self.group.list_victims(cluster, Some(self.id)),
-                )
                 .with_summary(summary, self.next_step(kind, io))
                 .with_possible_evidence(self.collect_evidence(judge, cluster)),
         )

@@ -157,6 +157,8 @@ fn unexplained_finding(
         .with_evidence(overloaded)
         .with_evidence(survey.into_usual_evidence())
         .with_evidence(traffic_evidence(uneven, profile));
+    let pending =
+        if group.nodes.len() == 1 { pending.delay_small_loss(judge.gpus.len()) } else { pending };
     // Without a job label the members of the job are inferred.
     Some(if group.job.is_some() { pending } else { pending.mark_learned() })
 }

@@ -248,3 +248,29 @@ fn file_system_that_answers_late_to_the_only_node_that_reads_from_it_is_slow() {
     assert_eq!(told(0.0), ["storage_slow"]);
     assert_eq!(told(1.0), ["data_starved/ash"]);
 }
+
+/// The open findings after jobs on two of three nodes began to wait for IO together; the tasks of the first one wait for memory for
+/// so much of the time.
+fn told_of_two(memory: f64) -> Vec<String> {
+    let nodes = ["ash", "birch", "cedar"];
+    let mut fixture = TargetFixture::new(&nodes.map(|node| (node, Dialect::Gaunt)));
+    fixture.run(ONSET + 300, |second, node| {
+        let waits = Waits { has_psi: true, share: 0.5, busy: 0.4, written: 0.0 };
+        let mut page = page_of(nodes[node], if node == 2 { 0 } else { second }, waits);
+        for index in 0..4 {
+            let device = page.ensure_device(Device::new_gpu(index));
+            page.add_info(device, gpu::JOB_INFO, &[("job", nodes[node])]);
+        }
+        let share = if node == 0 { memory } else { 0.0 };
+        let waited = 1e3 + share * (second - ONSET).max(0) as f64;
+        push_reading(&mut page, Device::new_node(), host::MEMORY_PRESSURE, waited);
+        page
+    });
+    fixture.open_ids().into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn host_that_swaps_does_not_wait_for_storage_that_it_shares() {
+    assert_eq!(told_of_two(0.0), ["storage_slow"]);
+    assert_eq!(told_of_two(0.7), ["data_starved/ash", "data_starved/birch"]);
+}
