@@ -4,7 +4,7 @@
 
 use std::{fmt::Write as _, net::SocketAddr, path::Path};
 
-use crate::{ReadingSource, SamplerOptions, web_access::WebAccess};
+use crate::{ReadingSource, SamplerOptions, wall_clock, web_access::WebAccess};
 
 mod host_checks;
 mod listen_check;
@@ -69,19 +69,26 @@ pub fn render_page(checks: &[NodeCheck]) -> String {
     page
 }
 
-/// Checks that the web configuration and the certificates that it names can be used.
+/// Checks that the web configuration can be used, and that clients can accept its certificates by date, order and name.
 pub fn check_web_config(path: Option<&Path>) -> NodeCheck {
     let name = "web_config";
     let Some(path) = path else {
         return NodeCheck::unused(name, "everybody may read the page, in plaintext");
     };
-    match WebAccess::from_file(path) {
-        Ok(_) => NodeCheck::ok(name, &format!("{} is valid", path.display())),
-        Err(error) => NodeCheck::missing(
-            name,
-            &error.to_string(),
-            "run it as the user of the service; `gaunt certs` makes certificates, see README, Secure",
-        ),
+    let access = match WebAccess::from_file(path) {
+        Ok(access) => access,
+        Err(error) => {
+            let next = "run it as the user of the service; `gaunt certs` makes certificates, see README, Secure";
+            return NodeCheck::missing(name, &error.to_string(), next);
+        }
+    };
+    let path = path.display();
+    let Some(chain) = access.certificate_chain() else {
+        return NodeCheck::ok(name, &format!("{path} is valid, without TLS"));
+    };
+    match chain.find_fault(wall_clock::now()) {
+        Some(fault) => NodeCheck::missing(name, &format!("{path}: {}", fault.what), fault.next),
+        None => NodeCheck::ok(name, &format!("{path} is valid; {}", chain.describe())),
     }
 }
 

@@ -17,6 +17,7 @@ use hyper::{
 };
 use tokio_rustls::rustls::ServerConfig;
 
+mod certificate_chain;
 mod certificate_fields;
 mod config_error;
 mod config_file;
@@ -25,6 +26,7 @@ mod server_tls;
 #[cfg(test)]
 mod tests;
 
+pub use certificate_chain::{CertificateChain, ChainFault};
 pub use config_error::WebConfigError;
 use config_file::{ConfigFile, RequestRate};
 use password_check::{PasswordCheck, PasswordOutcome};
@@ -121,7 +123,12 @@ impl WebAccess {
 
     /// When the first certificate of its chain expires; none without TLS.
     pub fn certificate_expiry(&self) -> Option<UnixMs> {
-        self.current_rules(Instant::now()).tls.as_ref()?.expiry
+        self.certificate_chain()?.first_expiry()
+    }
+
+    /// The certificates that the server presents; none without TLS.
+    pub fn certificate_chain(&self) -> Option<CertificateChain> {
+        self.current_rules(Instant::now()).tls.as_ref().map(|tls| tls.chain.clone())
     }
 
     /// Whether clients must present a password or a certificate.

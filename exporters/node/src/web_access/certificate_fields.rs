@@ -78,21 +78,39 @@ fn find_alternative_names(certificate: &[u8]) -> Option<Vec<String>> {
 
 /// When a certificate expires (`notAfter`); none if it is malformed.
 pub(super) fn read_expiry(certificate: &[u8]) -> Option<UnixMs> {
+    read_validity(certificate).map(|(_, to)| to)
+}
+
+/// From when to when a certificate is valid (`notBefore`, `notAfter`); none if it is malformed.
+pub(super) fn read_validity(certificate: &[u8]) -> Option<(UnixMs, UnixMs)> {
+    let (_, mut fields) = read_issuer(certificate)?;
+    let mut validity = DerReader(fields.expect_element(SEQUENCE)?);
+    let mut next_time = || validity.next_element().and_then(|(tag, text)| read_time(tag, text));
+    Some((next_time()?, next_time()?))
+}
+
+/// The names of the CA that signed a certificate and of its owner, in DER; none if it is malformed.
+pub(super) fn read_issuer_and_subject(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (issuer, mut fields) = read_issuer(certificate)?;
+    fields.expect_element(SEQUENCE)?;
+    Some((issuer, fields.expect_element(SEQUENCE)?))
+}
+
+/// The issuer of a certificate, and the fields after it.
+fn read_issuer(certificate: &[u8]) -> Option<(&[u8], DerReader<'_>)> {
     let signed = DerReader(certificate).expect_element(SEQUENCE)?;
     let mut fields = DerReader(DerReader(signed).expect_element(SEQUENCE)?);
-    // The version is optional; then follow serial number, signature algorithm and issuer.
+    // The version is optional; then follow serial number and signature algorithm.
     let (first, _) = fields.next_element()?;
-    let skipped = if first == VERSION { 3 } else { 2 };
+    let skipped = if first == VERSION { 2 } else { 1 };
     for _ in 0..skipped {
         fields.next_element()?;
     }
-    let mut validity = DerReader(fields.expect_element(SEQUENCE)?);
-    validity.next_element()?;
-    let (tag, text) = validity.next_element()?;
-    read_time(tag, text)
+    Some((fields.expect_element(SEQUENCE)?, fields))
 }
 
-/// A time in UTC: two digits of the year mean 1950 to 2049 (RFC 5280, 4.1.2.5.1).
+/// A time in UTC: two digits of the year mean 1950 to 2049 (RFC 5280, 4.1.2.5.1). Years before 1970 are its beginning, and those
+/// after 2200, such as 9999 for no expiry, are 2200.
 fn read_time(tag: u8, text: &[u8]) -> Option<UnixMs> {
     let digits = str::from_utf8(text).ok()?.strip_suffix('Z')?;
     if !digits.bytes().all(|digit| digit.is_ascii_digit()) {
@@ -106,6 +124,7 @@ fn read_time(tag: u8, text: &[u8]) -> Option<UnixMs> {
         (GENERALIZED_TIME, 14) => (digits[..4].parse().ok()?, &digits[4..]),
         _ => return None,
     };
+    let year = if year < 1970 { return Some(UnixMs(0)) } else { year.min(2200) };
     let part = |index: usize| rest[2 * index..2 * index + 2].parse::<i64>().ok();
     let day = UnixMs::from_date(year, part(0)?, part(1)?)?;
     Some(UnixMs(day.0 + ((part(2)? * 60 + part(3)?) * 60 + part(4)?) * 1_000))
@@ -164,6 +183,8 @@ mod tests {
             (2026, "2026-12-09T00:00:00.000Z"),
             (2049, "2049-12-09T00:00:00.000Z"),
             (2050, "2050-12-09T00:00:00.000Z"),
+            (9999, "2200-12-09T00:00:00.000Z"),
+            (1960, "1970-01-01T00:00:00.000Z"),
         ] {
             let mut params = CertificateParams::new(Vec::new()).unwrap();
             params.not_after = rcgen::date_time_ymd(year, 12, 9);

@@ -21,7 +21,8 @@ use tokio_rustls::rustls::{
 use crate::server_stream::HTTP2;
 
 use super::{
-    certificate_fields::{read_alternative_names, read_expiry},
+    certificate_chain::CertificateChain,
+    certificate_fields::read_alternative_names,
     config_error::WebConfigError,
     config_file::{ConfigFile, TlsSettings, read_bounded},
 };
@@ -44,8 +45,8 @@ const HTTP2_SUITES: [&str; 2] =
 /// The TLS of a server.
 pub(super) struct ServerTls {
     pub(super) config: Arc<ServerConfig>,
-    /// When the first certificate of its chain expires; none if none of them can be read.
-    pub(super) expiry: Option<UnixMs>,
+    /// Its own certificates.
+    pub(super) chain: CertificateChain,
 }
 
 /// Builds the server's TLS, if the file has it.
@@ -66,7 +67,6 @@ pub(super) fn build_tls(file: &ConfigFile) -> Result<Option<ServerTls>, WebConfi
     });
     let pem = load_pem(file, &tls.cert, &tls.cert_file)?;
     let chain = read_certificates(&file.path, "cert", &pem)?;
-    let expiry = chain.iter().filter_map(|certificate| read_expiry(certificate)).min();
     let pem = load_pem(file, &tls.key, &tls.key_file)?;
     let key = PrivateKeyDer::from_pem_slice(&pem)
         .map_err(|_| failed("key", "no private key in PEM; convert it with `openssl pkey`"))?;
@@ -77,21 +77,21 @@ pub(super) fn build_tls(file: &ConfigFile) -> Result<Option<ServerTls>, WebConfi
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(|error| {
+    let mut config = builder.with_single_cert(chain.clone(), key).map_err(|error| {
         tracing::debug!(%error, "certificate and key rejected");
         failed("cert", "certificate and key are invalid or do not belong together; check both")
     })?;
     config.ignore_client_order = tls.prefer_server_cipher_suites.unwrap_or(true);
     let protocols: &[&[u8]] = if file.http2 { &[HTTP2, b"http/1.1"] } else { &[b"http/1.1"] };
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-    Ok(Some(ServerTls { config: Arc::new(config), expiry }))
+    Ok(Some(ServerTls { config: Arc::new(config), chain: CertificateChain(chain) }))
 }
 
 /// When the first certificate in a file of PEM expires; none if it has none that can be read.
 pub fn read_certificate_expiry(path: &Path) -> Option<UnixMs> {
     let pem = read_bounded(path).ok()?;
     let certificates = CertificateDer::pem_slice_iter(&pem).take(MAX_CERTIFICATES).flatten();
-    certificates.filter_map(|certificate| read_expiry(&certificate)).min()
+    CertificateChain(certificates.collect()).first_expiry()
 }
 
 /// The bytes of a setting that is inline or in a file.
