@@ -24,6 +24,8 @@ use tokio_rustls::{
 
 use super::*;
 
+mod public_connections;
+
 /// A server, and the folder with its `server.crt`, `server.key` and `web.yml`.
 struct SecureServer {
     folder: tempfile::TempDir,
@@ -43,15 +45,13 @@ impl SecureServer {
     /// Starts a server with TLS and these further lines of its configuration.
     async fn start_server(lines: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let pair = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        let certificate = params.self_signed(&pair).unwrap().pem();
-        fs::write(folder.path().join("server.crt"), certificate).unwrap();
-        fs::write(folder.path().join("server.key"), pair.serialize_pem()).unwrap();
-        let text =
-            format!("tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n{lines}");
-        fs::write(folder.path().join("web.yml"), text).unwrap();
-        let access = WebAccess::from_file(&folder.path().join("web.yml")).unwrap();
+        write_server_files(folder.path(), lines);
+        Self::serve_folder(folder, "web.yml").await
+    }
+
+    /// Starts a server with a web configuration of this folder.
+    async fn serve_folder(folder: tempfile::TempDir, name: &str) -> Self {
+        let access = WebAccess::from_file(&folder.path().join(name)).unwrap();
         let page = MetricsPage::new(Arc::default(), gaunt_schema::text::CompatOptions::default());
         let senders = (
             watch::Sender::new(Arc::new(page)),
@@ -97,6 +97,17 @@ impl SecureServer {
         stream.read_to_string(&mut answer).await?;
         Ok(answer)
     }
+}
+
+/// Writes a new certificate, its key, and a web configuration with TLS and these further lines.
+fn write_server_files(folder: &Path, lines: &str) {
+    let pair = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    fs::write(folder.join("server.crt"), params.self_signed(&pair).unwrap().pem()).unwrap();
+    fs::write(folder.join("server.key"), pair.serialize_pem()).unwrap();
+    let text =
+        format!("tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n{lines}");
+    fs::write(folder.join("web.yml"), text).unwrap();
 }
 
 fn client_config(folder: &Path, with_certificate: bool) -> ClientConfig {

@@ -4,8 +4,8 @@ use std::{path::Path, sync::Arc};
 
 use gaunt_schema::{UnixMs, plain_error};
 use tokio_rustls::rustls::{
-    DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
-    SupportedCipherSuite, SupportedProtocolVersion,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
+    SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion,
     client::danger::HandshakeSignatureValid,
     crypto::{
         CryptoProvider, SupportedKxGroup, ring, verify_tls12_signature, verify_tls13_signature,
@@ -22,7 +22,7 @@ use crate::server_stream::HTTP2;
 
 use super::{
     certificate_chain::CertificateChain,
-    certificate_fields::read_alternative_names,
+    certificate_fields::{read_alternative_names, read_validity},
     config_error::WebConfigError,
     config_file::{ConfigFile, TlsSettings, read_bounded},
 };
@@ -181,6 +181,16 @@ fn suite_name(suite: &SupportedCipherSuite) -> String {
     format!("{:?}", suite.suite()).replacen("TLS13_", "TLS_", 1)
 }
 
+/// The curves of a handshake that gaunt has, by their names in the file.
+fn known_curves() -> [(&'static str, &'static dyn SupportedKxGroup); 3] {
+    use ring::kx_group::{SECP256R1, SECP384R1, X25519};
+    [("X25519", X25519), ("CurveP256", SECP256R1), ("CurveP384", SECP384R1)]
+}
+
+/// The curve that the format allows and gaunt does not have, and the one that is offered if no other is listed.
+const ABSENT_CURVE: &str = "CurveP521";
+const NEXT_CURVE: &str = "CurveP384";
+
 fn choose_curves(
     path: &Path,
     tls: &TlsSettings,
@@ -188,21 +198,27 @@ fn choose_curves(
     if tls.curve_preferences.is_empty() {
         return Ok(ring::ALL_KX_GROUPS.to_vec());
     }
-    let failed = |why: String| WebConfigError::of_setting(path, "curve_preferences", why);
-    let mut chosen: Vec<&'static dyn SupportedKxGroup> = Vec::new();
-    for name in &tls.curve_preferences {
-        match name.as_str() {
-            "X25519" => chosen.push(ring::kx_group::X25519),
-            "CurveP256" => chosen.push(ring::kx_group::SECP256R1),
-            "CurveP384" => chosen.push(ring::kx_group::SECP384R1),
-            "CurveP521" => tracing::warn!("CurveP521 is not offered: gaunt does not have it"),
-            _ => return Err(failed(format!("{name:?} is unknown; remove it"))),
-        }
+    let (absent, mut names): (Vec<&str>, Vec<&str>) =
+        tls.curve_preferences.iter().map(String::as_str).partition(|name| *name == ABSENT_CURVE);
+    if names.is_empty() {
+        names.push(NEXT_CURVE);
     }
-    if chosen.is_empty() {
-        return Err(failed("gaunt does not have CurveP521; add X25519 or CurveP384".to_owned()));
+    let find_curve = |name: &&str| {
+        let curve = known_curves().into_iter().find(|(known, _)| known == name);
+        let why = || format!("{name:?} is unknown; remove it");
+        curve
+            .map(|(_, curve)| curve)
+            .ok_or_else(|| WebConfigError::of_setting(path, "curve_preferences", why()))
+    };
+    let curves = names.iter().map(find_curve).collect::<Result<_, _>>()?;
+    if !absent.is_empty() {
+        tracing::warn!(
+            "{}, curve_preferences: gaunt does not have {ABSENT_CURVE}; offered instead: {}",
+            path.display(),
+            names.join(", ")
+        );
     }
-    Ok(chosen)
+    Ok(curves)
 }
 
 fn build_client_verifier(
@@ -233,9 +249,11 @@ fn build_client_verifier(
         }
     };
     let mut chain_verifier = None;
+    let mut listed = Vec::new();
     if let Some(pem) = authorities.filter(|_| is_verified) {
         let mut store = RootCertStore::empty();
-        for certificate in read_certificates(&file.path, "client_ca_file", &pem)? {
+        listed = read_certificates(&file.path, "client_ca_file", &pem)?;
+        for certificate in listed.clone() {
             let invalid = |error: Error| {
                 let why =
                     plain_error::tls(&error.to_string()).unwrap_or("a certificate is invalid");
@@ -254,6 +272,7 @@ fn build_client_verifier(
         is_mandatory,
         is_verified,
         chain_verifier,
+        listed,
         allowed_names: tls.client_allowed_sans.clone(),
     })))
 }
@@ -267,8 +286,25 @@ struct ClientPolicy {
     is_verified: bool,
     /// Verifies against the client CAs; without any, no certificate is verified.
     chain_verifier: Option<Arc<dyn ClientCertVerifier>>,
+    /// The client CAs. One of them may be a client's own certificate: `openssl req -x509` makes such ones, and the chain
+    /// verifier takes no CA for a client.
+    listed: Vec<CertificateDer<'static>>,
     /// The subject alternative names of which a certificate must have one.
     allowed_names: Option<Vec<String>>,
+}
+
+/// Checks that a certificate is valid at this time.
+fn check_validity(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
+    let now = UnixMs(now.as_secs() as i64 * 1_000);
+    let (from, to) = read_validity(certificate)
+        .ok_or(Error::InvalidCertificate(CertificateError::BadEncoding))?;
+    if now < from {
+        return Err(Error::InvalidCertificate(CertificateError::NotValidYet));
+    }
+    if now > to {
+        return Err(Error::InvalidCertificate(CertificateError::Expired));
+    }
+    Ok(())
 }
 
 impl ClientCertVerifier for ClientPolicy {
@@ -286,7 +322,9 @@ impl ClientCertVerifier for ClientPolicy {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        if self.is_verified {
+        if self.is_verified && self.listed.iter().any(|listed| listed == end_entity) {
+            check_validity(end_entity, now)?;
+        } else if self.is_verified {
             let verifier = self.chain_verifier.as_ref();
             let verifier = verifier
                 .ok_or_else(|| Error::General("no client CA is set: client_ca_file".to_owned()))?;

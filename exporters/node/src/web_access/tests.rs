@@ -1,10 +1,12 @@
-//! Web configurations that are accepted and rejected as by exporter-toolkit, and their reload.
+//! Web configurations that are accepted and rejected, and their reload.
 
 use std::{fs, path::Path};
 
 use rcgen::{CertificateParams, KeyPair};
 
 use super::*;
+
+mod public_cases;
 
 /// A folder with `server.crt`, `server.key` and `client.pem`.
 fn make_folder() -> tempfile::TempDir {
@@ -94,7 +96,7 @@ const REJECTED: [(&str, &str); 24] = [
 ];
 
 #[test]
-fn web_configurations_of_exporter_toolkit_are_accepted() {
+fn web_configurations_in_its_format_are_accepted() {
     let folder = make_folder();
     let load = |text: &str| {
         let text = text.replace('@', &tls_section(""));
@@ -116,7 +118,7 @@ fn web_configurations_of_exporter_toolkit_are_accepted() {
 }
 
 #[test]
-fn web_configurations_of_exporter_toolkit_are_rejected() {
+fn web_configurations_are_rejected_with_the_setting_and_the_next_step() {
     let folder = make_folder();
     for (text, expected) in REJECTED {
         let text = text.replace('@', &tls_section(""));
