@@ -152,6 +152,30 @@ async fn page_is_served_over_tls_to_users_with_the_configured_headers() {
 }
 
 #[tokio::test]
+async fn running_server_uses_a_changed_certificate_and_changed_users() {
+    let users = |name: &str| {
+        format!("basic_auth_users:\n  {name}: {}\n", bcrypt::hash("right", 4).unwrap())
+    };
+    let header = |user: &str| format!("Authorization: Basic {}\r\n", STANDARD.encode(user));
+    let server = SecureServer::start_server(&users("alice")).await;
+    let answer = server.send_request(&header("alice:right"), false).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    write_server_files(server.folder.path(), &users("bob"));
+    // The client trusts the new certificate alone: until the files are read again, it rejects the server.
+    let answer = tokio::time::timeout(Duration::from_mins(1), async {
+        loop {
+            match server.send_request(&header("bob:right"), false).await {
+                Ok(answer) if answer.starts_with("HTTP/1.1 200 ") => break answer,
+                _ => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    });
+    assert!(answer.await.unwrap().ends_with("ok\n"));
+    let answer = server.send_request(&header("alice:right"), false).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+}
+
+#[tokio::test]
 async fn client_certificate_is_required_and_must_have_an_allowed_name() {
     for (names, is_accepted) in [("localhost", true), ("other", false)] {
         let lines = format!(
