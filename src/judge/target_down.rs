@@ -249,6 +249,10 @@ fn next_step(cluster: &Cluster, target: &TrackedTarget) -> String {
             "gaunt-node does not know the host name in {address}: add it to `names` of its settings, or \
              use the IP address."
         ),
+        // The reason has the next step.
+        Some(ScrapeFailure::Broken(why)) if why.starts_with("TLS: ") => {
+            format!("`openssl s_client -connect {address} -showcerts` shows its certificates.")
+        }
         Some(ScrapeFailure::Status(_) | ScrapeFailure::Broken(_) | ScrapeFailure::NotAPage(_)) => {
             format!("Check that {address} is an exporter; try `curl {url}`.")
         }

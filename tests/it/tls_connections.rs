@@ -4,7 +4,9 @@
 
 use std::{fs, path::PathBuf, process::Command, sync::Arc, thread};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
+};
 use rustix::process::Signal;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{
@@ -21,11 +23,12 @@ use crate::{
         FourPortNode, expected_notification, fetch_alerts, next, serve_webhook, spawn_alertmanager,
     },
     binaries::program_path,
-    test_process::{RunToEnd, TestProcess, free_port, get, wait_for},
+    test_process::{RunToEnd, TestProcess, free_port, get, run_gaunt_until, wait_for},
 };
 
-/// The bcrypt hash of `blue cable`.
-const HASH: &str = "$2b$04$y1PS.KEo9rrp1ESqdqjWKec6F.7edcn04kC8cyiUO/mNgLKw5Yqy2";
+/// A password, and its bcrypt hash.
+pub(crate) const PASSWORD: &str = "blue cable";
+pub(crate) const HASH: &str = "$2b$04$y1PS.KEo9rrp1ESqdqjWKec6F.7edcn04kC8cyiUO/mNgLKw5Yqy2";
 
 /// A CA, and a certificate for 127.0.0.1 that it has signed.
 struct TlsTestCertificates {
@@ -34,12 +37,20 @@ struct TlsTestCertificates {
 
 impl TlsTestCertificates {
     fn new() -> Self {
+        Self::create(|_| ())
+    }
+
+    /// The same with another certificate of the server.
+    fn create(change: impl FnOnce(&mut CertificateParams)) -> Self {
         let certificates = Self { folder: tempfile::tempdir().unwrap() };
         let mut params = CertificateParams::new(Vec::new()).unwrap();
+        let name = certificates.folder.path().display().to_string();
+        params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let key = KeyPair::generate().unwrap();
-        let server = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let mut server = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        change(&mut server);
         let server = server.signed_by(&key, &authority).unwrap();
         certificates.write_file("ca.pem", &authority.pem());
         certificates.write_file("server.pem", &server.pem());
@@ -121,7 +132,7 @@ fn alertmanager_with_tls_and_password_is_notified_and_settings_are_reloaded() {
     };
     failure("HTTP status 401");
     // A corrected password is used without a restart.
-    certificates.write_file("password", "blue cable\n");
+    certificates.write_file("password", &format!("{PASSWORD}\n"));
     assert_eq!(next(&posted, "the alert"), expected_notification("firing"));
     failure("none");
     // A server with an untrusted certificate receives nothing.
@@ -179,4 +190,55 @@ fn aggregator_is_queried_over_tls_with_a_trusted_ca_only() {
         command.args(brief).env("SSL_CERT_FILE", certificates.file_path("none.pem"));
         String::from_utf8_lossy(&command.run_to_end().stdout).contains("1 live").then_some(())
     });
+}
+
+#[test]
+fn doctor_names_what_is_wrong_with_the_certificate_of_a_target() {
+    let valid_in = |years: (i32, i32)| {
+        TlsTestCertificates::create(|params| {
+            params.not_before = date_time_ymd(years.0, 1, 1);
+            params.not_after = date_time_ymd(years.1, 1, 1);
+        })
+    };
+    let (good, stranger) = (TlsTestCertificates::new(), TlsTestCertificates::new());
+    let (expired, early) = (valid_in((2020, 2021)), valid_in((2120, 2121)));
+    for (server, ca, name, cause, step) in [
+        (
+            &good,
+            &stranger,
+            "127.0.0.1",
+            "is signed by an untrusted CA",
+            "set ca_file of its group to the CA that signed it",
+        ),
+        (
+            &good,
+            &good,
+            "gpu001",
+            "is for another name",
+            "set server_name of its group to a name that it has",
+        ),
+        (&expired, &expired, "127.0.0.1", "has expired", "renew it on that host"),
+        (&early, &early, "127.0.0.1", "is not valid yet", "check the clocks of both hosts"),
+    ] {
+        // What is behind the proxy does not matter: no handshake succeeds.
+        let address = server.serve_tls("127.0.0.1:9".to_owned());
+        let settings = server.write_file(
+            "doctor.toml",
+            &format!(
+                "[[gather.groups]]\nname = \"nodes\"\nscheme = \"https\"\ntargets = [\"gpu001={address}\"]\n\
+                 tls = {{ ca_file = {:?}, server_name = {name:?} }}\n",
+                ca.file_path("ca.pem")
+            ),
+        );
+        let arguments = ["doctor", "--config", settings.to_str().unwrap()];
+        let brief = [&arguments[..], &["--period", "200ms", "--watch", "600ms"]].concat();
+        let expected = format!("TLS: its certificate {cause}; {step}");
+        run_gaunt_until(&brief, |output| {
+            let page = String::from_utf8_lossy(&output.stdout);
+            let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+            page.contains(&expected)
+                && page.contains("-showcerts")
+                && output.status.code() == Some(1)
+        });
+    }
 }

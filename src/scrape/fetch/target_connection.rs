@@ -92,12 +92,24 @@ impl EndpointConnector<'_> {
         let name = self.credentials.server_name(&self.endpoint.host);
         let name = name.map_err(|why| ScrapeFailure::Forbidden(SanitizedText::new(&why)))?;
         self.credentials.tls_connector().connect(name, tcp).await.map_err(|error| {
-            ScrapeFailure::Broken(SanitizedText::new(&format!(
-                "TLS: {}; check ca_file and server_name of its group",
-                plain_error::network(&error)
-            )))
+            let cause = plain_error::network(&error);
+            let text = format!("TLS: {cause}; {}", tls_step(&cause));
+            ScrapeFailure::Broken(SanitizedText::new(&text))
         })
     }
+}
+
+/// What to do about a TLS handshake that failed for this cause.
+fn tls_step(cause: &str) -> &'static str {
+    const STEPS: [(&str, &str); 5] = [
+        ("untrusted CA", "set ca_file of its group to the CA that signed it"),
+        ("another name", "set server_name of its group to a name that it has"),
+        ("has expired", "renew it on that host, such as with `gaunt certs --renew`"),
+        ("not valid yet", "check the clocks of both hosts"),
+        ("does not speak TLS", "set scheme of its group to http, or web_config there"),
+    ];
+    let step = STEPS.iter().find(|(part, _)| cause.contains(part));
+    step.map_or("check ca_file and server_name of its group", |(_, step)| step)
 }
 
 /// Connects to the first address that accepts; each but the last gets its share of the time.

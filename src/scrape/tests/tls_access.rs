@@ -141,8 +141,8 @@ async fn unverified_server_receives_no_credentials() {
         (tls("other.pem"), "connection broke: TLS: its certificate "),
         (
             tls_for_name("login.test"),
-            "connection broke: TLS: its certificate is for another name; check ca_file and \
-             server_name of its group",
+            "connection broke: TLS: its certificate is for another name; set server_name of its \
+             group to a name that it has",
         ),
         (tls("missing.pem"), "not scraped: cannot read "),
         (tls("token"), "not scraped: "),
