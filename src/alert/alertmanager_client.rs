@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{AlertError, AlertSnapshot, alertmanager_api};
 use gaunt_api::{AlertLine, AlertServer};
-use gaunt_scrape::{CredentialState, HttpClient};
+use gaunt_scrape::{CredentialState, HttpClient, shown_address};
 
 /// The time for one request.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ pub(super) struct AlertmanagerClient {
 
 /// Parses the base address from the settings.
 pub(super) fn parse_base_url(address: &str) -> Result<Url, AlertError> {
-    let address_error = || AlertError::Address(address.to_owned());
+    let address_error = || AlertError::Address(shown_address(address).into_owned());
     let mut url = Url::parse(address).map_err(|_| address_error())?;
     let is_web = matches!(url.scheme(), "http" | "https") && url.host_str().is_some();
     if !is_web || !url.username().is_empty() || url.password().is_some() || url.query().is_some() {

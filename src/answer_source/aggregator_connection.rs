@@ -8,7 +8,10 @@ use serde_json::error::Category;
 use tokio::time::timeout;
 
 use gaunt_api::API;
-use gaunt_scrape::tls::{self, TlsError, TlsOptions};
+use gaunt_scrape::{
+    shown_address,
+    tls::{self, TlsError, TlsOptions},
+};
 
 /// Time limit of a question, connecting and reading included.
 pub(super) const DEADLINE: Duration = Duration::from_secs(5);
@@ -138,7 +141,7 @@ impl AggregatorConnection {
         ca_file: Option<&Path>,
         socket: Option<&Path>,
     ) -> Result<Self, AggregatorError> {
-        let bad_address = || AggregatorError::Address(address.to_owned());
+        let bad_address = || AggregatorError::Address(shown_address(address).into_owned());
         let full =
             if address.contains("://") { address.into() } else { format!("http://{address}") };
         let base = Url::parse(&full).map_err(|_| bad_address())?;
@@ -162,7 +165,8 @@ impl AggregatorConnection {
             None => client,
         };
         let client = client.build().map_err(|_| bad_address())?;
-        let display_address = base.as_str().trim_start_matches("http://").trim_end_matches('/');
+        let shown = shown_address(base.as_str());
+        let display_address = shown.trim_start_matches("http://").trim_end_matches('/');
         Ok(Self { client, address: display_address.into(), base, token: None })
     }
 

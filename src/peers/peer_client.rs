@@ -13,7 +13,7 @@ use gaunt_api::{
     peer_exchange::{AggregatorProcess, PEER_ACTION_PATH, PEER_PATH, PEER_STATE_PATH},
 };
 use gaunt_engine::{MAX_PEER_SNAPSHOT, PeerSnapshot};
-use gaunt_scrape::{CredentialState, HttpClient};
+use gaunt_scrape::{CredentialState, HttpClient, shown_address};
 
 /// The time for one request, the state apart: a peer on the same network answers in milliseconds.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -37,10 +37,11 @@ pub(super) struct PeerClient {
 
 /// The base address of a peer from the settings.
 pub(super) fn parse_peer_url(address: &str) -> Result<Url, PeerError> {
-    let mut url = Url::parse(address).map_err(|_| PeerError::Address(address.to_owned()))?;
+    let invalid = || PeerError::Address(shown_address(address).into_owned());
+    let mut url = Url::parse(address).map_err(|_| invalid())?;
     let is_web = matches!(url.scheme(), "http" | "https") && url.host_str().is_some();
     if !is_web || !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-        return Err(PeerError::Address(address.to_owned()));
+        return Err(invalid());
     }
     if !url.path().ends_with('/') {
         url.set_path(&format!("{}/", url.path()));

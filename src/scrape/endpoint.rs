@@ -4,6 +4,8 @@ use std::fmt;
 
 use gaunt_schema::{SanitizedText, ScrapeTarget, TargetId};
 
+use super::shown_address::shown_address;
+
 mod endpoint_list;
 
 pub use endpoint_list::{EndpointList, TargetListError, check_host_list};
@@ -149,7 +151,8 @@ impl Endpoint {
 /// Host and port of an address: `gpu1`, `gpu1:9100`, `10.0.0.7:9770`, `[::1]:9770`.
 pub(super) fn parse_address(text: &str, default_port: u16) -> Result<(String, u16), String> {
     if text.contains("://") || text.contains('/') {
-        return Err(format!("{text:?} is a URL; write HOST:PORT, the page is /metrics over http"));
+        let shown = shown_address(text);
+        return Err(format!("{shown:?} is a URL; write HOST:PORT, the page is /metrics over http"));
     }
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {

@@ -2,6 +2,8 @@
 
 use std::{fmt, net::Ipv6Addr};
 
+use super::shown_address::shown_address;
+
 /// Maximum number of names of all lists in one start: half as many again as the largest fleet that one aggregator is
 /// made for, so that a typo such as `gpu[1-99999999]` is rejected before it fills memory.
 pub const MAX_NAMES: usize = 20_000;
@@ -18,7 +20,7 @@ const NEVER_CLOSED: &str = "unclosed bracket; add \"]\"";
 
 /// An error in a host list, and its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("host list {list:?}, character {at}: {why}")]
+#[error("host list {:?}, character {at}: {why}", shown_address(list))]
 pub struct HostListError {
     /// The list as given.
     pub list: String,

@@ -24,6 +24,7 @@ mod scrape_manager;
 mod scrape_slots;
 mod scrape_task;
 mod server_access;
+mod shown_address;
 mod target_set;
 #[cfg(test)]
 mod tests;
@@ -48,6 +49,7 @@ pub use network::{ConnectionResult, Network, NetworkStream};
 pub use quotas::ScrapeQuotas;
 pub use scrape_slots::ScrapeSlots;
 pub use server_access::{CredentialState, HttpCredentials, LoadedCredentials, ServerAccess};
+pub use shown_address::shown_address;
 pub use target_set::MAX_TARGETS;
 
 /// The longest default deadline of one scrape: a slower target counts as down.

@@ -3,7 +3,7 @@
 use std::{pin::Pin, time::Duration};
 
 use gaunt_schema::plain_error;
-use gaunt_scrape::{CredentialState, HttpClient};
+use gaunt_scrape::{CredentialState, HttpClient, shown_address};
 use reqwest::{
     Client, StatusCode, Url,
     header::{
@@ -79,7 +79,7 @@ pub(crate) fn parse_store_url(address: &str) -> Result<Url, StoreError> {
             && url.username().is_empty()
             && url.password().is_none()
     });
-    url.ok_or_else(|| StoreError::Address(address.to_owned()))
+    url.ok_or_else(|| StoreError::Address(shown_address(address).into_owned()))
 }
 
 /// The address below which the query API of a store is that is written to at `address`, where its path tells: Prometheus,
