@@ -60,6 +60,9 @@ impl SecuredInstall {
             "127.0.0.1",
             "--client",
             "gaunt",
+            // Soon to be renewed.
+            "--days",
+            "7",
         ]);
         assert!(made.status.success(), "{made:?}");
         for (name, secret) in [
@@ -246,6 +249,7 @@ fn default_installation_is_encrypted_and_answers_known_clients_only() {
         assert_eq!(answered, status, "{method} {path} with {token}: {text}");
     }
     check_protocols(&install);
+    check_expiry(&install);
     check_secrets(install);
 }
 
@@ -277,6 +281,22 @@ fn check_protocols(install: &SecuredInstall) {
             assert!(!is_answered(refused), "{address}: {refused:?}");
         }
     }
+}
+
+/// The certificates of both nodes and of the aggregator end within a week: each is a finding.
+fn check_expiry(install: &SecuredInstall) {
+    wait_for("a finding of each certificate", || {
+        let (_, text) = install.request("GET", "/api/gaunt/v1/findings", READER, "");
+        let list: Value = serde_json::from_str(&text).ok()?;
+        let findings = list["findings"].as_array()?.iter();
+        let mut expiring: Vec<String> = findings
+            .filter(|finding| finding["kind"] == "certificate_expiring")
+            .filter(|finding| finding["summary"].as_str().unwrap().contains(" expires in 6d23h"))
+            .map(|finding| finding["id"].as_str().unwrap().to_owned())
+            .collect();
+        expiring.sort_unstable();
+        (expiring.len() == 3).then_some(expiring)
+    });
 }
 
 /// Neither logs, arguments, metrics, errors, state nor a support bundle has a token, a password, a hash or a key.
