@@ -16,7 +16,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use gaunt_api::AccessRole;
+use gaunt_api::{AccessRole, Refusal};
 use gaunt_node::{
     host_check::{HostNames, protect_from_browsers},
     peer_rate::PeerRateLimit,
@@ -153,10 +153,15 @@ impl RequestGuard {
             let checked = self.roles.check_client(headers, peer, AccessRole::Read).await;
             return checked.err().map(|refusal| denied_response(&refusal));
         };
-        if denied.status == StatusCode::UNAUTHORIZED
-            && self.roles.check_client(headers, peer, needed.role).await.is_ok()
-        {
-            return None;
+        if denied.status == StatusCode::UNAUTHORIZED {
+            match self.roles.check_client(headers, peer, needed.role).await {
+                Ok(_) => return None,
+                // Who it is is known: a password would not help.
+                Err(refusal @ Refusal::RoleTooLow { .. }) => {
+                    return Some(denied_response(&refusal));
+                }
+                Err(_) => {}
+            }
         }
         let mut response = (denied.status, denied.why).into_response();
         denied.add_headers(response.headers_mut());

@@ -65,6 +65,7 @@ mod remote_write_receiving;
 mod restricted_ssh;
 mod scenario_findings;
 mod secured_install;
+mod served_web_config;
 mod sim_program;
 mod slurm_scripts;
 mod snapshot_ask;
