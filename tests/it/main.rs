@@ -31,6 +31,7 @@ mod grafana_dashboards;
 mod hostile_answers;
 mod hung_job_rank;
 mod import_graph;
+mod installation_checks;
 mod installation_files;
 mod joined_clusters;
 mod judge_recordings;
