@@ -29,12 +29,21 @@ struct ForcedConsole {
     port: u16,
     /// What only this server's consoles have in their arguments.
     mark: String,
+    /// The address of the aggregator.
+    address: String,
     _aggregator: TestProcess,
 }
 
 impl ForcedConsole {
     fn start() -> Self {
-        let aggregator = TestProcess::start_aggregator(&["--targets", "127.0.0.1:9"]);
+        Self::start_with("", None, &[])
+    }
+
+    /// Starts it with these variables of the console, this file for its settings, in which the clipboard is allowed, and these
+    /// options of the aggregator.
+    fn start_with(variables: &str, settings: Option<&Path>, aggregator: &[&str]) -> Self {
+        let aggregator =
+            TestProcess::start_aggregator(&[&["--targets", "127.0.0.1:9"], aggregator].concat());
         let address = aggregator.served_address();
         wait_for_finding(&address, FINDING);
         let folder = tempfile::tempdir().unwrap();
@@ -47,10 +56,23 @@ impl ForcedConsole {
             assert!(made.status.success(), "{made:?}");
         }
         let key = fs::read_to_string(folder.path().join("user.pub")).unwrap();
-        let mark = format!("--aggregator http://{address} --restricted");
+        let mark = match settings {
+            None => format!("--aggregator http://{address} --restricted"),
+            Some(path) => {
+                let text = format!(
+                    "[console]\naggregator = \"http://{address}\"\nrestricted_copy = true\n"
+                );
+                fs::write(path, text).unwrap();
+                format!("--config {} --restricted", path.display())
+            }
+        };
+        let variables =
+            if variables.is_empty() { String::new() } else { format!("env {variables} ") };
         // The line of README.
-        let line =
-            format!("restrict,pty,command=\"{} {mark}\" {key}", program_path("gaunt").display());
+        let line = format!(
+            "restrict,pty,command=\"{variables}{} {mark}\" {key}",
+            program_path("gaunt").display()
+        );
         fs::write(folder.path().join("authorized_keys"), line).unwrap();
         let port = free_port();
         fs::write(folder.path().join("config"), server_config(folder.path(), port)).unwrap();
@@ -66,7 +88,7 @@ impl ForcedConsole {
             .stderr(log)
             .spawn()
             .expect("openssh-server is installed");
-        let this = Self { folder, server, port, mark, _aggregator: aggregator };
+        let this = Self { folder, server, port, mark, address, _aggregator: aggregator };
         wait_for_some("sshd", || TcpStream::connect(("127.0.0.1", port)).ok());
         this
     }
@@ -84,7 +106,11 @@ impl ForcedConsole {
 
     /// A session on a terminal of this size, once the console is shown. The exit code is written to a file.
     fn open_session(&self, size: (u16, u16)) -> TestPty {
-        let client = self.client_line("-tt", "");
+        self.open_client(&self.client_line("-tt", ""), size)
+    }
+
+    /// The same with this line of a shell.
+    fn open_client(&self, client: &str, size: (u16, u16)) -> TestPty {
         let pty = TestPty::start_sized(
             &format!(
                 "stty -a >before; {client}; echo $? >code.new; stty -a >after; mv code.new code"
@@ -97,15 +123,20 @@ impl ForcedConsole {
         pty
     }
 
-    /// The consoles that run on the server.
+    /// The number of consoles that run on the server.
     fn running_consoles(&self) -> usize {
-        let processes = fs::read_dir("/proc").unwrap().flatten();
-        let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-        let consoles = lines.filter(|line| {
-            let text = String::from_utf8_lossy(line).replace('\0', " ");
+        self.list_consoles().len()
+    }
+
+    /// The folders in /proc of the consoles that run on the server.
+    fn list_consoles(&self) -> Vec<PathBuf> {
+        let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+        let consoles = processes.filter(|process| {
+            let Ok(line) = fs::read(process.join("cmdline")) else { return false };
+            let text = String::from_utf8_lossy(&line).replace('\0', " ");
             text.contains(&self.mark) && !text.contains("sh -c") && !text.contains("serve")
         });
-        consoles.count()
+        consoles.collect()
     }
 }
 
@@ -122,7 +153,7 @@ fn server_config(folder: &Path, port: u16) -> String {
     format!(
         "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\n\
          PasswordAuthentication no\nPermitRootLogin prohibit-password\nPidFile none\nPrintMotd no\n\
-         PrintLastLog no\nSubsystem sftp internal-sftp\n",
+         PrintLastLog no\nX11Forwarding yes\nSubsystem sftp internal-sftp\n",
         path("host").display(),
         path("authorized_keys").display()
     )
@@ -169,8 +200,21 @@ fn restricted_console_behind_sshd_follows_its_terminal_and_ends_with_it() {
 #[test]
 fn restricted_console_behind_sshd_has_no_way_out() {
     let server = ForcedConsole::start();
-    let pty = server.open_session((80, 24));
+    // What a client offers besides a terminal: its agent, its display, a variable.
+    let offers = "-tt -A -Y -o SetEnv=GAUNT_TOKEN=token-of-the-client-16";
+    let client = format!("DISPLAY=:9 ssh-agent {}", server.client_line(offers, ""));
+    let pty = server.open_client(&client, (80, 24));
+    let consoles = server.list_consoles();
+    assert_eq!(consoles.len(), 1);
+    let variables = fs::read(consoles[0].join("environ")).unwrap();
+    let variables = String::from_utf8_lossy(&variables);
+    assert!(variables.contains("SSH_CONNECTION="), "{variables}");
+    for name in ["SSH_AUTH_SOCK=", "DISPLAY=", "GAUNT_TOKEN="] {
+        assert!(!variables.contains(name), "{variables}");
+    }
     let start = pty.byte_count();
+    // Ctrl-\ is a key like others.
+    pty.press_keys("\x1c");
     for (keys, answer) in [
         (":write csv /tmp/x.csv\r", "no file is written in restricted mode"),
         (":ctx other\r", "no other aggregator is opened in restricted mode"),
@@ -203,6 +247,94 @@ fn restricted_console_behind_sshd_has_no_way_out() {
         run(&format!("timeout 60 {} -R {forward}:127.0.0.1:{server_port}", line.trim_end()));
     let errors = String::from_utf8_lossy(&refused.stderr);
     assert!(errors.contains("remote port forwarding failed"), "{errors}");
-    pty.press_keys("q");
-    pty.read_file("code");
+    // Nor a way to what the server reaches.
+    let way = server.client_line(&format!("-W {}", server.address), "");
+    let refused = run(&format!("printf 'GET /healthz HTTP/1.0\\r\\n\\r\\n' | timeout 60 {way}"));
+    assert!(!refused.status.success() && refused.stdout.is_empty(), "{refused:?}");
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert!(errors.contains("forwarding failed") || errors.contains("prohibited"), "{errors}");
+    // Ctrl-C ends the console, and the session with it.
+    pty.press_keys("\x03");
+    assert_eq!(pty.read_file("code").trim(), "0");
+    wait_for_some("the end of the console", || (server.running_consoles() == 0).then_some(()));
+}
+
+/// All files below a folder, as paths in it.
+fn list_files(folder: &Path) -> Vec<String> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(next) = folders.pop() {
+        for path in fs::read_dir(next).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                files.push(path.strip_prefix(folder).unwrap().display().to_string());
+            }
+        }
+    }
+    files.sort_unstable();
+    files
+}
+
+#[test]
+fn restricted_console_behind_sshd_has_no_token_and_no_program_and_writes_preferences_only() {
+    const TOKEN: &str = "token-that-visitors-must-not-use";
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name).display().to_string();
+    fs::create_dir_all(path("config/gaunt")).unwrap();
+    let keys = format!(
+        "[[keys]]\nkey = \"S\"\nname = \"plug-in\"\nrun = [\"touch\", {:?}]\nconfirm = false\nbackground = \
+         true\n[aliases]\nof_the_user = \"findings\"\n",
+        path("ran")
+    );
+    fs::write(path("config/gaunt/config.toml"), keys).unwrap();
+    fs::write(path("token"), TOKEN).unwrap();
+    fs::set_permissions(path("token"), fs::Permissions::from_mode(0o600)).unwrap();
+    let variables = format!(
+        "HOME={} XDG_CONFIG_HOME={} XDG_STATE_HOME={} GAUNT_TOKEN={TOKEN}",
+        path(""),
+        path("config"),
+        path("saved")
+    );
+    let server = ForcedConsole::start_with(
+        &variables,
+        Some(&home.path().join("gaunt.toml")),
+        &["--token-file", &path("token")],
+    );
+    let before = list_files(home.path());
+    let pty = server.open_session((200, 50));
+    // The user's file is read, without its keys that run programs.
+    pty.press_keys("?");
+    let help = pty.wait_for_screen("the keys", |screen| screen.contains("KEYS"));
+    assert!(!help.contains("plug-in"), "{help}");
+    pty.press_keys("\x1b");
+    pty.wait_for_screen("the overview", |screen| !screen.contains("KEYS"));
+    pty.press_keys("S");
+    pty.press_keys(":of_the_user\r");
+    pty.wait_for_screen("the findings", |screen| screen.contains("a acknowledge"));
+    pty.press_keys("a");
+    pty.wait_for_screen("the prompt", |screen| screen.contains("note"));
+    pty.press_keys("reinstalled\r");
+    pty.wait_for_screen("the refusal", |screen| screen.contains("needs the aggregator's token"));
+    let finding = wait_for_finding(&server.address, FINDING);
+    assert!(finding["acknowledged"].is_null(), "{finding}");
+    // These settings allow the clipboard.
+    let start = pty.byte_count();
+    pty.press_keys("\x1b");
+    pty.wait_for_screen("the findings", |screen| screen.contains("a acknowledge"));
+    pty.press_keys("y");
+    wait_for_some("the copy", || {
+        let bytes = pty.bytes_from(start);
+        bytes.windows(5).any(|part| part == b"\x1b]52;").then_some(())
+    });
+    pty.press_keys(":theme light\r");
+    let saved = wait_for_some("the preferences", || {
+        let files = list_files(home.path());
+        files.iter().any(|file| file == "saved/gaunt/console.json").then_some(files)
+    });
+    pty.press_keys("\x03");
+    assert_eq!(pty.read_file("code").trim(), "0");
+    let new: Vec<_> = saved.iter().filter(|file| !before.contains(file)).collect();
+    assert!(new.len() == 1 && new[0].starts_with("saved/gaunt/"), "{new:?}");
+    assert_eq!(list_files(home.path()), saved, "nothing else was written or run");
 }
