@@ -17,6 +17,7 @@ use crate::{
     binaries::{fake_driver, program_path},
     fleet_snapshot::SimulatorProcess,
     probe_program::ProbeFixture,
+    served_web_config::WebAggregator,
     test_process::{RunToEnd, TestProcess, get, wait_for},
 };
 
@@ -291,4 +292,24 @@ fn check_rejected_nodes(setup: &CrossNodeSetup, node: &str) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let is_said = stderr.contains("no other node was free within --patience");
     assert!(is_said, "{output:?} of {}", setup.fetch_matrix());
+}
+
+#[test]
+fn aggregator_with_tls_is_verified_by_the_named_authority() {
+    let server = WebAggregator::start("");
+    let probe = ProbeFixture::with_gpus(1, "", "");
+    let run = |authority: &str| {
+        let mut command = probe.probe_command(&["cross-node", "--rounds", "1", "--node", "gpu001"]);
+        command.args(["--aggregator", &format!("https://{}", server.address)]);
+        let output = command.arg("--ca-file").arg(server.path(authority)).run_to_end();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    // The handshake succeeds: the token is missing.
+    let stderr = run("certs/ca.pem");
+    assert!(stderr.contains("401") && stderr.contains("--token-file"), "{stderr}");
+    let stderr = run("none.pem");
+    assert!(stderr.contains("cannot read the CA in ") && stderr.contains("--ca-file"), "{stderr}");
+    let stderr = run("reader");
+    assert!(stderr.contains("reader has no certificate in PEM; check --ca-file"), "{stderr}");
 }

@@ -87,3 +87,35 @@ fn services_that_read_settings_reload_them_on_sighup() {
         }
     }
 }
+
+/// Whether a listen address is of this machine only.
+fn is_loopback(listen: &str) -> bool {
+    listen.parse::<std::net::SocketAddr>().unwrap().ip().is_loopback()
+}
+
+#[test]
+fn services_that_other_machines_reach_have_tls_and_send_no_token_without_it() {
+    let mut listening = 0;
+    for unit in services() {
+        let text = fs::read_to_string(&unit).unwrap();
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let lines: Vec<&str> = lines.collect();
+        let command = lines.iter().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+        let words: Vec<&str> = command.split(' ').collect();
+        let value =
+            |flag: &str| words.iter().position(|word| *word == flag).map(|index| words[index + 1]);
+        if let Some(listen) = value("--listen") {
+            listening += 1;
+            assert!(is_loopback(listen) || value("--web-config").is_some(), "{}", unit.display());
+        }
+        if command.contains("--token-file") {
+            assert!(!text.contains("http://"), "{} sends a token in plaintext", unit.display());
+        }
+    }
+    assert_eq!(listening, 1, "gaunt-node's");
+    // That of gaunt serve is in its settings; the drop-in for trusted networks says that it does without TLS.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let settings = fs::read_to_string(root.join("config/gaunt.toml")).unwrap();
+    let listen = settings.lines().find_map(|line| line.strip_prefix("listen = ")).unwrap();
+    assert!(is_loopback(listen.trim_matches('"')), "{listen}");
+}

@@ -3,7 +3,7 @@
 use std::{
     cell::Cell,
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
@@ -14,7 +14,7 @@ use gaunt_schema::{
         PairTool, PairingAssignment, PairingCandidate, PairingOutcome, PairingReply, PairingRequest,
     },
 };
-use reqwest::{Client, StatusCode, Url};
+use reqwest::{Certificate, Client, StatusCode, Url};
 use tokio::runtime::{Builder, Runtime};
 use tokio_rustls::rustls::crypto::ring;
 
@@ -57,6 +57,8 @@ pub struct CrossNodeOptions {
     pub aggregator: String,
     /// The file with the token for probe pairing.
     pub token_file: Option<PathBuf>,
+    /// CA certificates in PEM with which an aggregator with TLS is verified; the system's by default.
+    pub ca_file: Option<PathBuf>,
     /// This node's name in the aggregator.
     pub node: String,
     /// The name or address at which other nodes reach it.
@@ -310,6 +312,10 @@ impl PairingClient {
         drop(ring::default_provider().install_default());
         let client =
             Client::builder().timeout(DEADLINE).redirect(reqwest::redirect::Policy::none());
+        let client = match &options.ca_file {
+            Some(path) => client.tls_certs_only(load_authorities(path).map_err(failed)?),
+            None => client,
+        };
         let client = client.no_proxy().build().map_err(|error| {
             let why = plain_error::network(&error);
             failed(format!("cannot create an HTTP client: {why}"))
@@ -388,10 +394,27 @@ impl PairingClient {
     }
 }
 
+/// The CA certificates of a file.
+fn load_authorities(path: &Path) -> Result<Vec<Certificate>, String> {
+    let shown = path.display();
+    let pem = fs::read(path).map_err(|error| {
+        format!("cannot read the CA in {shown}: {}; check --ca-file", plain_error::io(&error))
+    })?;
+    let certificates = Certificate::from_pem_bundle(&pem).unwrap_or_default();
+    if certificates.is_empty() {
+        return Err(format!("{shown} has no certificate in PEM; check --ca-file"));
+    }
+    Ok(certificates)
+}
+
 /// The URL of the pairing API of an aggregator.
 fn parse_pairing_url(address: &str) -> Result<Url, String> {
     let address = address.trim();
-    let invalid = || format!("{address:?} is not an aggregator's address; use http://HOST:9771");
+    let invalid = || {
+        format!(
+            "{address:?} is not an aggregator's address; use http://HOST:9771, or https://HOST:9771"
+        )
+    };
     let with_scheme =
         if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
     let mut url = Url::parse(&with_scheme).map_err(|_| invalid())?;

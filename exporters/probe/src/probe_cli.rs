@@ -194,6 +194,9 @@ pub(crate) struct CrossNodeArguments {
     /// File with the aggregator's token, which pairing requires
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// CA certificates in PEM with which an aggregator with TLS is verified [default: the system's]
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
     /// This node's name in the aggregator [default: the host name]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
@@ -228,6 +231,7 @@ impl CrossNodeArguments {
         cross_node::CrossNodeOptions {
             aggregator: self.aggregator.clone(),
             token_file: self.token_file.clone(),
+            ca_file: self.ca_file.clone(),
             host: self.host.clone().unwrap_or_else(|| node.clone()),
             node,
             rounds: self.rounds,
