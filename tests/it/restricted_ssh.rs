@@ -106,11 +106,11 @@ impl ForcedConsole {
 
     /// A session on a terminal of this size, once the console is shown. The exit code is written to a file.
     fn open_session(&self, size: (u16, u16)) -> TestPty {
-        self.open_client(&self.client_line("-tt", ""), size)
+        Self::open_client(&self.client_line("-tt", ""), size)
     }
 
     /// The same with this line of a shell.
-    fn open_client(&self, client: &str, size: (u16, u16)) -> TestPty {
+    fn open_client(client: &str, size: (u16, u16)) -> TestPty {
         let pty = TestPty::start_sized(
             &format!(
                 "stty -a >before; {client}; echo $? >code.new; stty -a >after; mv code.new code"
@@ -203,7 +203,7 @@ fn restricted_console_behind_sshd_has_no_way_out() {
     // What a client offers besides a terminal: its agent, its display, a variable.
     let offers = "-tt -A -Y -o SetEnv=GAUNT_TOKEN=token-of-the-client-16";
     let client = format!("DISPLAY=:9 ssh-agent {}", server.client_line(offers, ""));
-    let pty = server.open_client(&client, (80, 24));
+    let pty = ForcedConsole::open_client(&client, (80, 24));
     let consoles = server.list_consoles();
     assert_eq!(consoles.len(), 1);
     let variables = fs::read(consoles[0].join("environ")).unwrap();

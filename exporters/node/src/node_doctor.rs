@@ -83,7 +83,7 @@ pub fn check_web_config(path: Option<&Path>) -> NodeCheck {
         }
     };
     let path = path.display();
-    let Some(chain) = access.certificate_chain() else {
+    let Some(chain) = access.server_certificates() else {
         return NodeCheck::ok(name, &format!("{path} is valid, without TLS"));
     };
     match chain.find_fault(wall_clock::now()) {

@@ -17,8 +17,8 @@ use hyper::{
 };
 use tokio_rustls::rustls::ServerConfig;
 
-mod certificate_chain;
 mod certificate_fields;
+mod certificate_list;
 mod config_error;
 mod config_file;
 mod password_check;
@@ -26,7 +26,7 @@ mod server_tls;
 #[cfg(test)]
 mod tests;
 
-pub use certificate_chain::{CertificateChain, ChainFault};
+pub use certificate_list::{CertificateFault, CertificateList};
 pub use config_error::WebConfigError;
 use config_file::{ConfigFile, RequestRate};
 use password_check::{PasswordCheck, PasswordOutcome};
@@ -123,11 +123,11 @@ impl WebAccess {
 
     /// When the first certificate of its chain expires; none without TLS.
     pub fn certificate_expiry(&self) -> Option<UnixMs> {
-        self.certificate_chain()?.first_expiry()
+        self.server_certificates()?.first_expiry()
     }
 
     /// The certificates that the server presents; none without TLS.
-    pub fn certificate_chain(&self) -> Option<CertificateChain> {
+    pub fn server_certificates(&self) -> Option<CertificateList> {
         self.current_rules(Instant::now()).tls.as_ref().map(|tls| tls.chain.clone())
     }
 

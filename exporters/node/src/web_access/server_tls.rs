@@ -21,8 +21,8 @@ use tokio_rustls::rustls::{
 use crate::server_stream::HTTP2;
 
 use super::{
-    certificate_chain::CertificateChain,
     certificate_fields::{read_alternative_names, read_validity},
+    certificate_list::CertificateList,
     config_error::WebConfigError,
     config_file::{ConfigFile, TlsSettings, read_bounded},
 };
@@ -46,7 +46,7 @@ const HTTP2_SUITES: [&str; 2] =
 pub(super) struct ServerTls {
     pub(super) config: Arc<ServerConfig>,
     /// Its own certificates.
-    pub(super) chain: CertificateChain,
+    pub(super) chain: CertificateList,
 }
 
 /// Builds the server's TLS, if the file has it.
@@ -84,14 +84,14 @@ pub(super) fn build_tls(file: &ConfigFile) -> Result<Option<ServerTls>, WebConfi
     config.ignore_client_order = tls.prefer_server_cipher_suites.unwrap_or(true);
     let protocols: &[&[u8]] = if file.http2 { &[HTTP2, b"http/1.1"] } else { &[b"http/1.1"] };
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-    Ok(Some(ServerTls { config: Arc::new(config), chain: CertificateChain(chain) }))
+    Ok(Some(ServerTls { config: Arc::new(config), chain: CertificateList(chain) }))
 }
 
 /// When the first certificate in a file of PEM expires; none if it has none that can be read.
 pub fn read_certificate_expiry(path: &Path) -> Option<UnixMs> {
     let pem = read_bounded(path).ok()?;
     let certificates = CertificateDer::pem_slice_iter(&pem).take(MAX_CERTIFICATES).flatten();
-    CertificateChain(certificates.collect()).first_expiry()
+    CertificateList(certificates.collect()).first_expiry()
 }
 
 /// The bytes of a setting that is inline or in a file.

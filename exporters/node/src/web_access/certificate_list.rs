@@ -12,18 +12,18 @@ const SHOWN_NAMES: usize = 4;
 
 /// The certificates of a server: its own, then that of the CA that signed it, and so on.
 #[derive(Clone, Debug)]
-pub struct CertificateChain(pub(super) Vec<CertificateDer<'static>>);
+pub struct CertificateList(pub(super) Vec<CertificateDer<'static>>);
 
 /// Why clients reject a chain, and the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChainFault {
+pub struct CertificateFault {
     /// What is wrong.
     pub what: String,
     /// What to do.
     pub next: &'static str,
 }
 
-impl CertificateChain {
+impl CertificateList {
     /// When the first of them expires; none if none of them can be read.
     pub fn first_expiry(&self) -> Option<UnixMs> {
         self.0.iter().filter_map(|certificate| read_expiry(certificate)).min()
@@ -44,7 +44,7 @@ impl CertificateChain {
     }
 
     /// What is wrong with the chain at this time: dates, order or names. Which CA clients trust, only they know.
-    pub fn find_fault(&self, now: UnixMs) -> Option<ChainFault> {
+    pub fn find_fault(&self, now: UnixMs) -> Option<CertificateFault> {
         let count = self.0.len();
         for (index, certificate) in self.0.iter().enumerate() {
             let Some((from, to)) = read_validity(certificate) else { continue };
@@ -53,25 +53,25 @@ impl CertificateChain {
                 _ => format!("certificate {} of {count}", index + 1),
             };
             if now > to {
-                return Some(ChainFault {
+                return Some(CertificateFault {
                     what: format!("{place} expired on {}", &to.to_rfc3339()[..10]),
                     next: "renew it, such as with `gaunt certs --renew`; check the clock with `timedatectl`",
                 });
             }
             if now < from {
-                return Some(ChainFault {
+                return Some(CertificateFault {
                     what: format!("{place} is valid from {} on", from.to_rfc3339()),
                     next: "check the clock with `timedatectl`",
                 });
             }
         }
         if let Some(index) = self.find_gap() {
-            return Some(ChainFault {
+            return Some(CertificateFault {
                 what: format!("certificate {} of {count} is not signed by the next one", index + 1),
                 next: "put the server's own certificate first in cert_file, after it each CA that signed the one before",
             });
         }
-        self.server_names().is_empty().then(|| ChainFault {
+        self.server_names().is_empty().then(|| CertificateFault {
             what: "its certificate has no name (subjectAltName)".to_owned(),
             next: "create one with the names by which clients connect: `gaunt certs --server NAME --name ADDRESS`",
         })
@@ -111,7 +111,7 @@ mod tests {
     }
 
     /// A server's certificate and its CA's, each valid in these years.
-    fn make_chain(names: &[&str], years: (i32, i32), authority: (i32, i32)) -> CertificateChain {
+    fn make_chain(names: &[&str], years: (i32, i32), authority: (i32, i32)) -> CertificateList {
         let mut params = make_params(&[], authority);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, "test CA");
@@ -119,7 +119,7 @@ mod tests {
         let mut server = make_params(names, years);
         server.distinguished_name.push(DnType::CommonName, "server");
         let server = server.signed_by(&KeyPair::generate().unwrap(), &authority).unwrap();
-        CertificateChain(vec![server.der().clone(), authority.der().clone()])
+        CertificateList(vec![server.der().clone(), authority.der().clone()])
     }
 
     #[test]
@@ -134,10 +134,10 @@ mod tests {
         let mut swapped = good.clone();
         swapped.0.reverse();
         let foreign = make_chain(&["gpu001"], (2026, 2028), (2020, 2030));
-        let alone = CertificateChain(vec![good.0[0].clone()]);
+        let alone = CertificateList(vec![good.0[0].clone()]);
         assert_eq!(alone.find_fault(now()), None, "the CA may be at the client alone");
         let expired =
-            CertificateChain(vec![make_chain(&["x"], (2020, 2026), (2020, 2030)).0[0].clone()]);
+            CertificateList(vec![make_chain(&["x"], (2020, 2026), (2020, 2030)).0[0].clone()]);
         for (chain, what, next) in [
             (expired, "its certificate expired on 2026-01-01", "gaunt certs --renew"),
             (
@@ -157,7 +157,7 @@ mod tests {
             ),
             (swapped, "certificate 1 of 2 is not signed by the next one", "certificate first"),
             (
-                CertificateChain(vec![good.0[0].clone(), foreign.0[0].clone()]),
+                CertificateList(vec![good.0[0].clone(), foreign.0[0].clone()]),
                 "certificate 1 of 2 is not signed by the next one",
                 "each CA that signed the one before",
             ),
