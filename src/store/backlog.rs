@@ -13,6 +13,7 @@ use std::{
 use gaunt_schema::{UnixMs, disk::Disk};
 
 use crate::{
+    backlog_file::{BacklogFileError, check_magic},
     request_batch::RequestBatch,
     window_file::{WindowFile, WindowRecord, read_window},
 };
@@ -82,6 +83,8 @@ pub(crate) struct Backlog {
     /// Whether a record of this window could not be written: those after it are useless.
     is_window_cut: bool,
     loss: BacklogLoss,
+    /// Files of another version of gaunt, which stay as they are.
+    foreign_files: u64,
     /// Why the folder cannot be written; none if it can.
     failure: Option<String>,
 }
@@ -105,6 +108,7 @@ impl Backlog {
             window: None,
             is_window_cut: false,
             loss: BacklogLoss::default(),
+            foreign_files: 0,
             failure: None,
         };
         if let Some(folder) = backlog.folder.clone() {
@@ -136,14 +140,15 @@ impl Backlog {
             match read_window(&*disk, &path) {
                 Ok(batches) => {
                     // It is removed when all its requests are kept: those that are there were not sent.
-                    if !batches.is_empty() {
-                        for (_, file) in requests.extract_if(.., |(other, _)| *other == number) {
-                            remove_file(&*disk, &file);
-                        }
-                    }
+                    let number = if batches.is_empty() {
+                        number
+                    } else {
+                        let replaced = requests.extract_if(.., |(other, _)| *other == number);
+                        self.clear_number(number, replaced.map(|(_, file)| file).collect())
+                    };
                     restored.push((number, path, batches));
                 }
-                Err(error) => discard_damaged(&*disk, &path, &error),
+                Err(error) => self.set_file_apart(&path, &error),
             }
         }
         for (_, path) in requests {
@@ -152,7 +157,7 @@ impl Backlog {
                     let bytes = (batch.body.len() + HEADER) as u64;
                     self.push_waiting(RequestPlace::File(path), bytes, &batch);
                 }
-                Err(error) => discard_damaged(&*disk, &path, &error),
+                Err(error) => self.set_file_apart(&path, &error),
             }
         }
         for (number, path, batches) in restored {
@@ -160,6 +165,31 @@ impl Backlog {
         }
         self.enforce_limits();
         Ok(())
+    }
+
+    /// Removes the requests that a window makes anew; the number for them, which is another one if a request of another version
+    /// has this one.
+    fn clear_number(&mut self, number: u64, requests: Vec<PathBuf>) -> u64 {
+        let before = self.foreign_files;
+        for path in requests {
+            match read_batch(&*self.disk.clone(), &path) {
+                Err(error @ BacklogFileError::OtherVersion) => self.set_file_apart(&path, &error),
+                _ => remove_file(&*self.disk, &path),
+            }
+        }
+        if self.foreign_files == before { number } else { self.take_number() }
+    }
+
+    /// Leaves a file of another version as it is, and removes one that is damaged.
+    fn set_file_apart(&mut self, path: &Path, error: &BacklogFileError) {
+        let file = path.display();
+        if let BacklogFileError::OtherVersion = error {
+            self.foreign_files += 1;
+            tracing::warn!(%file, "a file of the store's backlog is of another version of gaunt and stays");
+        } else {
+            tracing::warn!(%file, %error, "dropping a damaged file of the store's backlog");
+            remove_file(&*self.disk, path);
+        }
     }
 
     fn take_number(&mut self) -> u64 {
@@ -279,9 +309,10 @@ impl Backlog {
                 RequestPlace::File(path) => match read_batch(&*self.disk, path) {
                     Ok(batch) => return Some((id, batch.body)),
                     Err(error) => {
-                        discard_damaged(&*self.disk, path, &error);
+                        let path = path.clone();
+                        self.set_file_apart(&path, &error);
                         self.loss.damaged += u64::from(samples);
-                        self.remove_oldest();
+                        self.forget_oldest();
                     }
                 },
             }
@@ -295,16 +326,24 @@ impl Backlog {
 
     /// Removes the oldest request; returns its samples.
     fn remove_oldest(&mut self) -> Option<u32> {
-        let request = self.waiting.pop_front()?;
-        self.bytes -= request.bytes;
-        match request.place {
-            RequestPlace::File(path) => remove_file(&*self.disk, &path),
-            RequestPlace::Memory(_) => self.memory_bytes -= request.bytes,
-        }
-        if let Some(window) = request.window {
-            remove_file(&*self.disk, &window);
+        let request = self.forget_oldest()?;
+        if let RequestPlace::File(path) = request.place {
+            remove_file(&*self.disk, &path);
         }
         Some(request.samples)
+    }
+
+    /// Takes the oldest request off the list; its own file stays.
+    fn forget_oldest(&mut self) -> Option<WaitingRequest> {
+        let request = self.waiting.pop_front()?;
+        self.bytes -= request.bytes;
+        if matches!(request.place, RequestPlace::Memory(_)) {
+            self.memory_bytes -= request.bytes;
+        }
+        if let Some(window) = &request.window {
+            remove_file(&*self.disk, window);
+        }
+        Some(request)
     }
 
     /// Whether nothing waits.
@@ -327,21 +366,23 @@ impl Backlog {
         self.loss
     }
 
-    /// Why the folder cannot be written.
-    pub(crate) fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
+    /// Why the folder cannot be written; else what the files of another version need.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.clone().or_else(|| {
+            let folder = self.folder.as_ref().filter(|_| self.foreign_files > 0)?;
+            Some(format!(
+                "{} files in {} are of another version of gaunt, and their samples are not sent; start that \
+                 version to send them, or remove them",
+                self.foreign_files,
+                folder.display()
+            ))
+        })
     }
 }
 
 /// The number of a file: that of its window, or of the requests that were made with it.
 fn file_number(path: &Path) -> Option<u64> {
     path.file_stem()?.to_str()?.split('-').next()?.parse().ok()
-}
-
-/// Removes a damaged file.
-fn discard_damaged(disk: &dyn Disk, path: &Path, error: &io::Error) {
-    tracing::warn!(file = %path.display(), %error, "dropping a damaged file of the store's backlog");
-    remove_file(disk, path);
 }
 
 /// Removes a file; one that is already gone is fine.
@@ -370,18 +411,14 @@ fn write_batch(disk: &dyn Disk, path: &Path, batch: &RequestBatch) -> io::Result
     disk.rename_file(&temporary, path)
 }
 
-fn read_batch(disk: &dyn Disk, path: &Path) -> io::Result<RequestBatch> {
-    let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
+fn read_batch(disk: &dyn Disk, path: &Path) -> Result<RequestBatch, BacklogFileError> {
+    let cut = || BacklogFileError::Damaged("it is cut short");
     let file = disk.read_file(path, MAX_FILE)?;
-    let (Some((magic, rest)), true) = (file.split_first_chunk::<4>(), file.len() >= HEADER) else {
-        return Err(invalid("it is cut short"));
-    };
-    let (checksum, rest) =
-        rest.split_first_chunk::<4>().ok_or_else(|| invalid("it is cut short"))?;
-    if magic != MAGIC || crc32fast::hash(rest) != u32::from_le_bytes(*checksum) {
-        return Err(invalid("its checksum is wrong"));
+    let rest = check_magic(&file, *MAGIC)?;
+    let (checksum, rest) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
+    if crc32fast::hash(rest) != u32::from_le_bytes(*checksum) {
+        return Err(BacklogFileError::Damaged("its checksum is wrong"));
     }
-    let cut = || invalid("it is cut short");
     let (samples, rest) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
     let (oldest, rest) = rest.split_first_chunk::<8>().ok_or_else(cut)?;
     let (newest, body) = rest.split_first_chunk::<8>().ok_or_else(cut)?;

@@ -9,6 +9,7 @@ use gaunt_schema::SanitizedText;
 use gaunt_scrape::ServerAccess;
 
 mod backlog;
+mod backlog_file;
 mod remote_write;
 mod request_batch;
 mod series_key;

@@ -211,7 +211,7 @@ impl StoreThread {
         self.status.oldest = self.backlog.oldest_instant();
         let mut status = self.status.clone();
         if status.failure.is_none() {
-            status.failure = self.backlog.failure().map(SanitizedText::new);
+            status.failure = self.backlog.failure().map(|why| SanitizedText::new(&why));
         }
         sender.send_if_modified(|shown| {
             let is_changed = *shown != status;

@@ -10,6 +10,7 @@ use std::{
 use gaunt_schema::{UnixMs, disk::Disk};
 
 use crate::{
+    backlog_file::{BacklogFileError, check_magic},
     request_batch::{RequestBatch, RequestSplitter},
     write_request::StoreSample,
 };
@@ -91,15 +92,17 @@ struct ReadSeries {
 }
 
 /// The whole records of a file as requests; a record that is cut short is the step during which the program was killed.
-pub(crate) fn read_window(disk: &dyn Disk, path: &Path) -> io::Result<Vec<RequestBatch>> {
-    let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
+pub(crate) fn read_window(
+    disk: &dyn Disk,
+    path: &Path,
+) -> Result<Vec<RequestBatch>, BacklogFileError> {
     let bytes = disk.read_file(path, MAX_FILE)?;
-    let records = bytes.strip_prefix(MAGIC).ok_or_else(|| invalid("it is no window"))?;
+    let records = check_magic(&bytes, *MAGIC)?;
     let (mut series, mut numbers) = (Vec::<ReadSeries>::new(), BTreeMap::new());
     let mut rest = records;
     while let Some((record, others)) = next_record(rest) {
         read_record(record, &mut series, &mut numbers)
-            .ok_or_else(|| invalid("a record is cut short"))?;
+            .ok_or(BacklogFileError::Damaged("a record is cut short"))?;
         rest = others;
     }
     let mut splitter = RequestSplitter::default();

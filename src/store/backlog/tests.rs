@@ -127,6 +127,50 @@ fn damaged_file_is_dropped_and_counted() {
     assert!(folder.path().read_dir().unwrap().next().is_none());
 }
 
+/// After a downgrade the samples of the newer version wait for it; nothing is written over them.
+#[test]
+fn files_of_another_version_stay_and_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = Some(folder.path().to_path_buf());
+    let mut backlog = Backlog::open(system_disk(), path.clone(), 1 << 20).unwrap();
+    backlog.keep_step(record_at(1, true));
+    assert_eq!(backlog.failure(), None);
+    drop(backlog);
+    // The newer version was killed between the requests of a window and the removal of its file.
+    let foreign = [
+        ("000000000000-0000.rw", "GRW2 of the same window"),
+        ("000000000005-0000.rw", "GRW2"),
+        ("000000000006.window", "GSW2 and its records"),
+    ];
+    for (name, content) in foreign {
+        fs::write(folder.path().join(name), content).unwrap();
+    }
+    fs::write(folder.path().join("000000000004-0000.rw"), "\0RW2").unwrap();
+    for _ in 0..2 {
+        let mut backlog = Backlog::open(system_disk(), path.clone(), 1 << 20).unwrap();
+        let why = backlog.failure().unwrap();
+        assert!(why.starts_with("3 files in /") && why.ends_with("or remove them"), "{why}");
+        backlog.keep_step(record_at(8, true));
+        backlog.push_window(vec![batch_at(8)]);
+        assert_eq!(backlog.failure(), Some(why));
+    }
+    let mut backlog = Backlog::open(system_disk(), path, 1 << 20).unwrap();
+    let (id, body) = backlog.read_oldest().unwrap();
+    assert_eq!(decode_body(&body).series[0].samples[0].at, 1, "the window's step is sent");
+    backlog.remove_request(id);
+    assert_eq!(drain_instants(&mut backlog), [8, 8]);
+    let mut left: Vec<(String, String)> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            (name, fs::read_to_string(path).unwrap())
+        })
+        .collect();
+    left.sort();
+    assert_eq!(left, foreign.map(|(name, content)| (name.to_owned(), content.to_owned())));
+}
+
 /// The window's file is all that outlives a kill when its requests cannot be written.
 #[test]
 fn window_is_kept_until_its_requests_are_on_disk_or_sent() {
