@@ -312,3 +312,32 @@ fn commands_that_may_not_read_say_so() {
         }
     }
 }
+
+/// The brake on guesses: it never keeps out who has the token.
+#[test]
+fn wrong_tokens_are_slowed_down_and_the_right_one_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("gaunt.toml");
+    let token = folder.path().join("token");
+    fs::write(&token, TOKEN).unwrap();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
+    let text = "[gather]\ntargets = [\"127.0.0.1:9\"]\n[serve]\ntoken_file = \"token\"\n\
+                read_needs_role = true\n";
+    fs::write(&settings, text).unwrap();
+    let running = TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()]);
+    let address = running.served_address();
+    let ask = |token: &str| send_request(&address, "GET", "overview", &bearer_header(token), "");
+    let guess = |number: usize| ask(&format!("wrong-token-of-16-chars-{number}"));
+    for number in 0..20 {
+        assert_eq!(guess(number).0, 401, "{number}");
+    }
+    // One more is free every three seconds: a machine that is slower than that has other errors.
+    let (_, head, why) =
+        wait_for("the brake", || Some(guess(20)).filter(|(status, ..)| *status == 429));
+    let wait = head.lines().find_map(|line| line.strip_prefix("retry-after: ")).unwrap();
+    assert!((1..=4).contains(&wait.parse::<u64>().unwrap()), "{head}");
+    assert!(why.as_str().unwrap().contains("too many wrong tokens"), "{why}");
+    assert_eq!(ask(TOKEN).0, 200);
+    // Without a token nothing is guessed.
+    assert_eq!(send_request(&address, "GET", "overview", "", "").0, 401);
+}

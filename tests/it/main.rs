@@ -29,6 +29,7 @@ mod gpu_sampling;
 mod gpu_time_report;
 mod grafana_dashboards;
 mod hostile_answers;
+mod hung_files;
 mod hung_job_rank;
 mod import_graph;
 mod installation_checks;

@@ -197,11 +197,15 @@ fn broken_files_of_targets_topology_and_jobs_stop_no_start_and_are_in_the_answer
     write("topology.conf", "SwitchName=leaf-1 Nodes=n1\nRingName=r1 Nodes=n1\n");
     write("broken.toml", "[[nodes]\n");
     write("squeue.json", "{");
+    // An editor may leave a file empty for an instant.
+    ["empty.conf", "empty.toml", "empty.json"].iter().for_each(|name| write(name, ""));
+    write("empty-hosts", "");
     write(
         "gaunt.toml",
         &format!(
-            "[gather]\ntargets = [\"{}\"]\ntargets_files = [\"nowhere\"]\n[topology]\nfiles = \
-             [\"topology.conf\", \"broken.toml\", \"missing.txt\"]\n[jobs]\nfiles = [\"squeue.json\"]\n",
+            "[gather]\ntargets = [\"{}\"]\ntargets_files = [\"nowhere\", \"empty-hosts\"]\n[topology]\nfiles = \
+             [\"topology.conf\", \"broken.toml\", \"missing.txt\", \"empty.conf\", \"empty.toml\"]\n\
+             [jobs]\nfiles = [\"squeue.json\", \"empty.json\"]\n",
             addresses[0]
         ),
     );
@@ -211,9 +215,16 @@ fn broken_files_of_targets_topology_and_jobs_stop_no_start_and_are_in_the_answer
         answer.live_addresses() == addresses && answer.source_trouble("nowhere").is_some()
     });
     let files = answer.0["site_files"].as_array().unwrap().iter();
-    let troubles: Vec<&str> = files.map(|file| file["trouble"].as_str().unwrap()).collect();
-    let expected =
-        ["topology.conf:2: RingName", "broken.toml:1: ", "missing.txt: No such", "squeue.json:1: "];
+    let troubles: Vec<&str> = files.map(|file| file["trouble"].as_str().unwrap_or("?")).collect();
+    let expected = [
+        "topology.conf:2: RingName",
+        "broken.toml:1: ",
+        "missing.txt: No such",
+        "empty.conf",
+        "empty.toml",
+        "squeue.json:1: ",
+        "empty.json:1: ",
+    ];
     assert_eq!(troubles.len(), expected.len(), "{troubles:?}");
     for (trouble, expected) in troubles.iter().zip(expected) {
         assert!(trouble.contains(expected), "{expected}: {trouble}");
