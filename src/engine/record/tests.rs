@@ -414,6 +414,42 @@ fn oldest_segments_are_removed_and_the_rest_is_played() {
     assert!(matches!(back[0].1, Delivery::Targets(_)), "each segment says what stands");
 }
 
+/// The header of a segment of a newer version.
+fn newer_segment() -> Vec<u8> {
+    let mut header = super::segment::encode_header(1_000, START);
+    header[8] = 9;
+    let sum = crc32fast::hash(&header[..24]).to_le_bytes();
+    header[24..].copy_from_slice(&sum);
+    header
+}
+
+/// After a downgrade the recording of the newer version stays, whatever its names; the limits of age and size hold for it too.
+#[test]
+fn segments_of_another_version_stay_beside_a_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let newer = [newer_segment(), b"follows".to_vec()].concat();
+    let names = [START.0 - 3_600_000, START.0, START.0 + 3_600_000];
+    let paths = names.map(|at| folder.path().join(format!("{at:016}.{ENDING}")));
+    for path in &paths {
+        fs::write(path, &newer).unwrap();
+    }
+    record_all(recorder_options(folder.path()), &fleet_deliveries(1, 5));
+    for path in &paths {
+        assert_eq!(fs::read(path).unwrap(), newer, "{}", path.display());
+    }
+    let segments = segment_ring::segments_in(&*system_disk(), folder.path()).unwrap();
+    assert_eq!(segments.len(), 4, "{segments:?}");
+    let own = segments.last().unwrap();
+    assert!(!paths.contains(&own.path), "what is written now is the newest: {segments:?}");
+    let why = Recording::open_folder(folder.path()).unwrap_err().to_string();
+    assert!(why.contains("has format version 9, this gaunt reads 1"), "{why}");
+    // Nothing else is between the reader and what was recorded now.
+    for path in &paths {
+        fs::remove_file(path).unwrap();
+    }
+    assert!(!read_all(folder.path(), START).is_empty());
+}
+
 #[test]
 fn invalid_recording_is_rejected_with_the_next_step() {
     let folder = tempfile::tempdir().unwrap();
@@ -423,11 +459,7 @@ fn invalid_recording_is_rejected_with_the_next_step() {
     let path = folder.path().join(format!("1.{ENDING}"));
     fs::write(&path, "gaunt").unwrap();
     assert!(refused().starts_with("no recording in "));
-    let mut header = super::segment::encode_header(1_000, START);
-    header[8] = 9;
-    let sum = crc32fast::hash(&header[..24]).to_le_bytes();
-    header[24..].copy_from_slice(&sum);
-    fs::write(&path, header).unwrap();
+    fs::write(&path, newer_segment()).unwrap();
     assert!(refused().contains("has format version 9, this gaunt reads 1"));
     let none = Recorder::start_recording(recorder_options(Path::new("/proc/nowhere")))
         .unwrap_err()
