@@ -11,6 +11,7 @@ use gaunt_api::{Answer, Finding, Question};
 use gaunt_engine::Engine;
 
 mod files;
+mod impostors;
 mod journal;
 mod last_release;
 mod moments;
