@@ -70,7 +70,9 @@ fn settings_that_hang_on_a_reload_stop_neither_answers_nor_the_end() {
 fn serve_whose_files_hang_starts_and_ends_on_a_signal() {
     let folder = tempfile::tempdir().unwrap();
     let files = ["topology.toml", "squeue.json", "hosts"];
-    files.iter().for_each(|name| hang_file(&folder.path().join(name)));
+    for name in files {
+        hang_file(&folder.path().join(name));
+    }
     let settings = folder.path().join("gaunt.toml");
     let text = "[gather]\ntargets = [\"127.0.0.1:9\"]\ntargets_files = [\"hosts\"]\n[topology]\nfiles = \
                 [\"topology.toml\"]\n[jobs]\nfiles = [\"squeue.json\"]\n";

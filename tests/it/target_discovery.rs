@@ -198,8 +198,9 @@ fn broken_files_of_targets_topology_and_jobs_stop_no_start_and_are_in_the_answer
     write("broken.toml", "[[nodes]\n");
     write("squeue.json", "{");
     // An editor may leave a file empty for an instant.
-    ["empty.conf", "empty.toml", "empty.json"].iter().for_each(|name| write(name, ""));
-    write("empty-hosts", "");
+    for name in ["empty.conf", "empty.toml", "empty.json", "empty-hosts"] {
+        write(name, "");
+    }
     write(
         "gaunt.toml",
         &format!(
