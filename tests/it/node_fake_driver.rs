@@ -284,6 +284,24 @@ fn lost_gpu_stays_on_the_page_as_lost() {
 }
 
 #[test]
+fn lost_gpu_that_is_back_is_read_again() {
+    let node = NodeProcess::start_scenario("returning.toml");
+    let device = Device::new_gpu(1);
+    let presence = |report: &Report| report.find_reading(&device, gpu::PRESENT);
+    let lost =
+        node.wait_for_report("the loss", |report| presence(report) == Some(Reading::of(0.0)));
+    assert_eq!(expect_reading(&lost, &device, gpu::POWER), AbsenceReason::Lost.into());
+    let back =
+        node.wait_for_report("its return", |report| presence(report) == Some(Reading::of(1.0)));
+    assert_eq!(absent_metrics(&back, &device, is_basic), []);
+    let other = Device::new_gpu(0);
+    for report in [&lost, &back] {
+        assert_eq!(expect_reading(report, &other, gpu::PRESENT), Reading::of(1.0));
+        assert_eq!(absent_metrics(report, &other, is_basic), []);
+    }
+}
+
+#[test]
 fn integral_grows_with_its_ratio_and_then_stops() {
     let node = NodeProcess::start_scenario("steps.toml");
     let device = Device::new_gpu(0);

@@ -235,6 +235,21 @@ fn node_ends_cleanly_with_its_worker() {
     }
 }
 
+/// A worker in a driver call that never returns cannot even be killed: the program and its port do not wait for it.
+#[test]
+fn node_ends_while_its_worker_is_stopped() {
+    let mut node = NodeProcess::start_scenario("eight.toml");
+    let worker = node.logged_value("pid=");
+    let signal = |name: &str| Command::new("kill").args(["-s", name, &worker]).status().unwrap();
+    assert!(signal("STOP").success());
+    node.send_signal("TERM");
+    assert!(node.wait_for_exit().success());
+    std::net::TcpListener::bind(&node.address).unwrap();
+    // It may be gone already.
+    _ = signal("CONT");
+    wait_until("the end of the worker", || !is_running(&worker));
+}
+
 #[test]
 fn invalid_flags_are_rejected_with_the_next_step() {
     let node = NodeProcess::start_scenario("none.toml");

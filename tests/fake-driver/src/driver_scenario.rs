@@ -39,6 +39,8 @@ pub(crate) struct GpuScenario {
     pub(crate) cluster: Option<String>,
     /// Seconds after initialisation from which on every call about it returns that it is lost.
     pub(crate) lost_from: Option<f64>,
+    /// Seconds after initialisation from which on it answers again.
+    pub(crate) lost_until: Option<f64>,
     /// Its errors: the second, and the XID.
     #[serde(default)]
     pub(crate) xids: Vec<(f64, u64)>,

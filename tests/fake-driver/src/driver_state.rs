@@ -103,8 +103,11 @@ impl FakeDriver {
             sleep_millis(fault.latency_ms);
             return fault.error_code().map_or(Ok(()), Err);
         }
-        let lost = gpu.and_then(|gpu| self.gpu_at(gpu).ok()?.lost_from);
-        if lost.is_some_and(|from| seconds >= from) { Err(GPU_IS_LOST) } else { Ok(()) }
+        let is_lost = gpu.and_then(|gpu| self.gpu_at(gpu).ok()).is_some_and(|gpu| {
+            gpu.lost_from.is_some_and(|from| seconds >= from)
+                && gpu.lost_until.is_none_or(|until| seconds < until)
+        });
+        if is_lost { Err(GPU_IS_LOST) } else { Ok(()) }
     }
 
     /// Records a call that is made for the first time.

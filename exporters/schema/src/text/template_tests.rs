@@ -135,6 +135,29 @@ fn pages_of_real_exporters_repeat_their_layout() {
     }
 }
 
+/// A name and its labels decide what a line means: a type that another version of an exporter writes changes no reading.
+#[test]
+fn type_of_a_family_may_flip_between_two_pages() {
+    let flip = |line: &str| match line.strip_prefix("# TYPE ").and_then(|it| it.split_once(' ')) {
+        Some((name, "gauge")) => format!("# TYPE {name} counter\n"),
+        Some((name, "counter" | "untyped")) => format!("# TYPE {name} gauge\n"),
+        _ => format!("{line}\n"),
+    };
+    let mut flipped_pages = 0;
+    for page in PAGES.into_iter().chain([MIXED]) {
+        let page = page.replace('…', "12.5");
+        let flipped: String = page.lines().map(flip).collect();
+        flipped_pages += usize::from(flipped != page);
+        let limits = PageLimits::default();
+        repeats_template(page.as_bytes(), flipped.as_bytes(), &limits).unwrap();
+        repeats_template(flipped.as_bytes(), page.as_bytes(), &limits).unwrap();
+        let [before, after] =
+            [&page, &flipped].map(|page| decode_page(page.as_bytes(), &limits).unwrap());
+        assert_eq!(before.report.samples, after.report.samples, "{page:.60}");
+    }
+    assert!(flipped_pages > 20, "{flipped_pages}");
+}
+
 #[test]
 fn timestamps_may_move() {
     let page = |index: u32| {
