@@ -225,18 +225,27 @@ fn check_answers(aggregator: &SimulatedAggregator, broken: &mut Vec<String>) {
             Err(why) => broken.push(format!("a question is no question: {why:?}")),
         }
     }
+    for (line, question) in named_questions() {
+        match question {
+            // What is not there is refused.
+            Ok(question) => drop(ask_as_client(aggregator, &question, broken)),
+            Err(why) => broken.push(format!("{line} is no question: {why}")),
+        }
+    }
+}
+
+/// The questions about what may not be there, and those for all columns, as the API parses them.
+pub(crate) fn named_questions() -> impl Iterator<Item = (String, Result<Question, String>)> {
     let named = NAMED_QUESTIONS.iter().map(|line| (*line).to_owned());
-    for line in named.chain(Subject::ALL.into_iter().map(ask_all_columns)) {
+    named.chain(Subject::ALL.into_iter().map(ask_all_columns)).map(|line| {
         let (path, parameters) = line.split_once('?').unwrap_or((&line, ""));
         let parameters = parameters.split('&').filter_map(|parameter| parameter.split_once('='));
         let parameters: Vec<(String, String)> =
             parameters.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        match Question::parse_path(path, &parameters) {
-            // What is not there is refused.
-            Ok(question) => drop(ask_as_client(aggregator, &question, broken)),
-            Err(why) => broken.push(format!("{line} is no question: {why:?}")),
-        }
-    }
+        let question = Question::parse_path(path, &parameters);
+        let question = question.map_err(|why| format!("{why:?}"));
+        (line, question)
+    })
 }
 
 /// The question for a table with all columns that are no metric.
