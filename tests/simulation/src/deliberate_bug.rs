@@ -41,11 +41,13 @@ pub enum DeliberateBug {
     NoRequestSync,
     /// One append of fifty is lost as a whole.
     LosesAppends,
+    /// Every delivery is kept in memory.
+    KeepsDeliveries,
 }
 
 impl DeliberateBug {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::NoFileSync,
         Self::NoFolderSync,
         Self::ForgetsState,
@@ -65,5 +67,6 @@ impl DeliberateBug {
         Self::NoSegmentSync,
         Self::NoRequestSync,
         Self::LosesAppends,
+        Self::KeepsDeliveries,
     ];
 }

@@ -23,6 +23,7 @@ mod mistaken_consoles;
 mod other_clients;
 #[cfg(test)]
 mod rolling_upgrade;
+mod run_memory;
 mod run_pace;
 mod seed_folder;
 mod seeded_random;
@@ -51,6 +52,7 @@ mod traced_second;
 
 pub use counting_allocator::bytes_in_use;
 pub use deliberate_bug::DeliberateBug;
+use run_memory::RunMemory;
 use run_pace::{RunPace, SETTLED};
 use seeded_random::{SeededRandom, continue_hash};
 pub use served_run::{ServedReport, run_served_seed, run_served_seed_with_bug};
@@ -87,6 +89,8 @@ pub struct SimulationReport {
     pub trace: u64,
     /// What it consists of, for each second: where two runs part.
     pub seconds: Vec<TracedSecond>,
+    /// The most memory that all processes had at a time, in bytes, with what simulates their surroundings but the disks.
+    pub most_bytes: i64,
 }
 
 impl fmt::Display for SimulationReport {
@@ -124,11 +128,13 @@ struct SimulatedRun {
     pace: RunPace,
     /// Seconds since everything has recovered.
     settled: u64,
+    memory: RunMemory,
     report: SimulationReport,
 }
 
 impl SimulatedRun {
     fn new(seed: u64, bug: Option<DeliberateBug>) -> io::Result<Self> {
+        let memory = RunMemory::new(bytes_in_use());
         let pace = RunPace::of_seed(seed);
         let mut random = SeededRandom::new(seed);
         let nodes = (0..NODES)
@@ -154,7 +160,7 @@ impl SimulatedRun {
             .collect::<io::Result<_>>()?;
         let report = SimulationReport { seed, ..SimulationReport::default() };
         let pair = SimulatedPair::default();
-        Ok(Self { random, network, hosts, pair, pace, settled: 0, report })
+        Ok(Self { random, network, hosts, pair, pace, settled: 0, memory, report })
     }
 
     async fn run(seed: u64, bug: Option<DeliberateBug>) -> io::Result<SimulationReport> {
@@ -240,6 +246,7 @@ impl SimulatedRun {
             self.act();
         }
         self.pair.exchange(&mut self.hosts, second, is_faulty, &mut self.random);
+        broken.extend(self.check_memory(second));
         self.note_violations(second, broken);
         self.update_trace();
         Ok(())
@@ -305,6 +312,15 @@ impl SimulatedRun {
         {
             invariants.note_acknowledged(aggregator, &id);
         }
+    }
+
+    /// Checks the memory of all processes and of what simulates their surroundings, but the disks.
+    fn check_memory(&mut self, second: u64) -> Vec<String> {
+        let disks: u64 = self.hosts.iter().map(SimulatedHost::disk_bytes).sum();
+        let bytes = bytes_in_use().wrapping_sub(self.memory.before) as i64 - disks as i64;
+        self.report.most_bytes = self.report.most_bytes.max(bytes);
+        let ends = self.hosts.iter().map(SimulatedHost::end_count).sum();
+        self.memory.check(second, ends, bytes / self.hosts.len() as i64)
     }
 
     fn note_violations(&mut self, second: u64, broken: Vec<String>) {

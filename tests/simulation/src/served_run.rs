@@ -462,6 +462,7 @@ impl ServedRun {
                 violations: self.violations,
                 trace: self.trace,
                 seconds: Vec::new(),
+                most_bytes: 0,
             },
             kills: self.kills,
             pages: self.alertmanager.pages().values().sum(),

@@ -59,6 +59,8 @@ pub(crate) struct SimulatedAggregator {
     deliveries: mpsc::Receiver<Delivery>,
     inbox: mpsc::Sender<Delivery>,
     site: SimulatedSite,
+    /// What a bug keeps.
+    kept: Vec<Delivery>,
     /// When it started, by its clock: peers recognise it by that.
     pub(crate) started: UnixMs,
     /// The same if it had no state before.
@@ -170,6 +172,7 @@ impl SimulatedAggregator {
             deliveries,
             inbox,
             site: SimulatedSite::default(),
+            kept: Vec::new(),
             started: anchor,
             new_since,
             batches: 0,
@@ -197,6 +200,7 @@ impl SimulatedAggregator {
                 {
                     continue;
                 }
+                Some(DeliberateBug::KeepsDeliveries) => self.kept.push(delivery.clone()),
                 Some(DeliberateBug::DoublesPages) => self.double_page(&delivery),
                 Some(DeliberateBug::RateOffByOne) => self.add_a_sample(&mut delivery),
                 _ => {}

@@ -164,6 +164,16 @@ impl SimulatedDisk {
         (files.map(|(path, _)| path.clone()).collect(), bytes)
     }
 
+    /// The bytes of memory that it takes, without names.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let state = self.state();
+        let hung = state.hang.iter().flat_map(|hang| &hang.before.files);
+        let bytes = |file: &SimulatedFile| {
+            file.content.capacity() + file.safe_content.as_ref().map_or(0, Vec::capacity)
+        };
+        state.content.files.iter().chain(hung).map(|file| bytes(file) as u64).sum()
+    }
+
     /// The content of a file; empty if it does not exist.
     pub(crate) fn content_of(&self, path: &Path) -> Vec<u8> {
         let mut state = self.state();

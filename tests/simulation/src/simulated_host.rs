@@ -110,6 +110,16 @@ impl SimulatedHost {
             + self.sources.as_ref().map_or(0, SimulatedSources::fault_count)
     }
 
+    /// How often its process has ended.
+    pub(crate) fn end_count(&self) -> u64 {
+        self.ends
+    }
+
+    /// The bytes of memory that its disk takes.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.surroundings.disk.memory_bytes()
+    }
+
     /// A hash of all operations of its disk.
     pub(crate) fn disk_trace(&self) -> u64 {
         self.surroundings.disk.trace()
