@@ -29,6 +29,7 @@ mod seed_folder;
 mod seeded_random;
 mod served_aggregator;
 mod served_host;
+mod served_pace;
 mod served_run;
 mod simulated_aggregator;
 mod simulated_alertmanager;
@@ -55,7 +56,9 @@ pub use deliberate_bug::DeliberateBug;
 use run_memory::RunMemory;
 use run_pace::{RunPace, SETTLED};
 use seeded_random::{SeededRandom, continue_hash};
-pub use served_run::{ServedReport, run_served_seed, run_served_seed_with_bug};
+pub use served_run::{
+    ServedReport, run_served_seed, run_served_seed_with_bug, run_short_served_seed,
+};
 use simulated_fleet::{NODES, SimulatedNode};
 use simulated_host::{HostFaults, SimulatedHost};
 use simulated_network::SimulatedNetwork;

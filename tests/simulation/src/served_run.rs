@@ -21,6 +21,7 @@ use crate::{
     seeded_random::{SeededRandom, continue_hash},
     served_aggregator::{ServedSurroundings, token_file},
     served_host::{ServedHost, ServedProcess},
+    served_pace::ServedPace,
     simulated_alertmanager::{GROUP_INTERVAL, SimulatedAlertmanager, draw_outage},
     simulated_disk::SimulatedDisk,
     simulated_fleet::{NODES, SimulatedNode},
@@ -28,18 +29,8 @@ use crate::{
     simulated_network::SimulatedNetwork,
 };
 
-/// Seconds of each part of a run: a node is away while the pair is killed and parted; it still is while nothing else
-/// fails, and both must agree; it is back while the pair is killed and parted; at the end nothing fails.
-const FAULT: u64 = 240;
-const AGREEMENT: u64 = 45;
-const RETURN: u64 = 200;
-const END: u64 = 120;
-
 /// The second at which the node goes away.
 const NODE_LEAVES: u64 = 20;
-
-/// Seconds for which one of the two sees the node away longer than the other.
-const LATE_SIGHT: u64 = 150;
 
 /// The longest partition of a link, in seconds.
 const APART: u64 = 60;
@@ -119,12 +110,21 @@ pub fn run_served_seed(seed: u64) -> ServedReport {
     run_served_seed_with_bug(seed, None)
 }
 
+/// Runs one seed of a pair that is served, with less time for faults and after them.
+pub fn run_short_served_seed(seed: u64) -> ServedReport {
+    run_at_pace(seed, None, ServedPace::SHORT)
+}
+
 /// Runs one seed of a pair with a bug: of the disk's, or that each start forgets the state, or that no action of a peer is
 /// applied.
 pub fn run_served_seed_with_bug(seed: u64, bug: Option<DeliberateBug>) -> ServedReport {
+    run_at_pace(seed, bug, ServedPace::LONG)
+}
+
+fn run_at_pace(seed: u64, bug: Option<DeliberateBug>, pace: ServedPace) -> ServedReport {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    let ran = runtime.and_then(|runtime| runtime.block_on(ServedRun::run(seed, bug)));
+    let ran = runtime.and_then(|runtime| runtime.block_on(ServedRun::run(seed, bug, pace)));
     ran.unwrap_or_else(|error| {
         let violations = vec![format!("cannot start: {error}")];
         let report = SimulationReport { seed, violations, ..SimulationReport::default() };
@@ -218,25 +218,30 @@ impl ServedRun {
         })
     }
 
-    async fn run(seed: u64, bug: Option<DeliberateBug>) -> io::Result<ServedReport> {
+    async fn run(
+        seed: u64,
+        bug: Option<DeliberateBug>,
+        pace: ServedPace,
+    ) -> io::Result<ServedReport> {
         let mut run = Self::new(seed, bug)?;
         // Work of the programs is done by the time of a step.
         sleep(Duration::from_millis(500)).await;
         let late = run.random.below(2) as usize;
-        let (agreed_at, returned_at) = (FAULT + AGREEMENT, FAULT + AGREEMENT + RETURN);
-        let end = returned_at + END;
+        let agreed_at = pace.fault + pace.agreement;
+        let returned_at = agreed_at + pace.returning;
+        let end = returned_at + pace.end;
         let links_fail = run.random.once_in(2).then(|| 5 + run.random.below(60));
         let node = run.random.below(NODES as u64) as usize;
         for second in 0..end {
-            let is_faulty = second < FAULT || (agreed_at..returned_at).contains(&second);
+            let is_faulty = second < pace.fault || (agreed_at..returned_at).contains(&second);
             if second == 0 || second == agreed_at {
                 run.set_faults(links_fail);
-            } else if second == FAULT || second == returned_at {
+            } else if second == pace.fault || second == returned_at {
                 run.set_faults(None);
             }
             if second == NODE_LEAVES {
                 for (which, host) in run.hosts.iter().enumerate() {
-                    let later = if which == late { run.random.below(LATE_SIGHT) } else { 0 };
+                    let later = if which == late { run.random.below(pace.late_sight) } else { 0 };
                     let away = Duration::from_secs(agreed_at - NODE_LEAVES + later);
                     host.around.network.cut_node(node, away);
                 }
