@@ -17,8 +17,12 @@ mod cost_oracle;
 mod counting_allocator;
 mod deliberate_bug;
 #[cfg(test)]
+mod fleet_outage;
+#[cfg(test)]
 mod fuzz_corpora;
 mod invariants;
+#[cfg(test)]
+mod job_churn;
 mod mistaken_consoles;
 mod other_clients;
 #[cfg(test)]
