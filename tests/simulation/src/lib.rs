@@ -4,6 +4,19 @@
 //! for a peer are those of the program. Simulated are the clock (tokio's, paused), the network with the exporters behind
 //! it, the store, the connection of a pair, and the disk, which loses with the power what was not synchronised. At every
 //! step all invariants are checked; a violation is reported with its seed.
+//!
+//! What seeds have found in the product. Where the length of runs has changed since, a seed is another run now; those that
+//! still are the same run in every test run (`FAILED_ONCE`, `PAIRS_FAILED_ONCE`), as a seed that fails from now on shall.
+//!
+//! | Seeds | What broke |
+//! | --- | --- |
+//! | 0, 15, 17 | a segment of a recording whose process was killed was never synchronised: a loss of power took all of it |
+//! | 11 of 1,000 | a page without a length that was cut off within a number was believed: a counter seemed to be reset |
+//! | 14 of 40 | the finding of a node that was never read stayed open under its address for minutes after a restart |
+//! | 5 of 60 | a replay from the middle of a segment did not know the targets that were reloaded within it |
+//! | 57 | at a clock of 1970 the saved state of another version was written over |
+//! | 3, 57 in two processes | what was saved, and the rows of replaced targets, depended on the order of hash maps |
+//! | pair 10004 | a withdrawal that a cut link delivered late withdrew a later acknowledgement |
 
 use std::{fmt, io, time::Duration};
 
@@ -23,6 +36,8 @@ mod fuzz_corpora;
 mod invariants;
 #[cfg(test)]
 mod job_churn;
+#[cfg(test)]
+mod known_faults;
 mod mistaken_consoles;
 mod other_clients;
 #[cfg(test)]
