@@ -310,12 +310,7 @@ fn storage_slow_finding(
         let names: Vec<&str> = jobs.iter().map(SanitizedText::as_str).collect();
         format!(" of {noun} {}", names.join(", "))
     };
-    let lost = starved()
-        .map(|starved| {
-            (1.0 - starved.utilization / starved.baseline.unwrap_or(1.0)).max(0.0)
-                * starved.low.len() as f64
-        })
-        .sum();
+    let lost = starved().map(StarvedNode::idle_gpus).sum();
     let storage = Entity::new(EntityKind::Storage);
     let pending = PendingFinding::of(FindingKind::StorageSlow, storage, kinds, true);
     let writers = starved().filter(|starved| starved.mostly_writes(cluster)).count();

@@ -388,8 +388,6 @@ impl<'a> StarvedNode<'a> {
             || (host > 0 && is_shown && (is_relative || self.group.nodes.len() == 1))
             || self.is_only_one_pressed(judge, cluster);
         let entity = Entity::new_node(&self.node.name);
-        let lost = (1.0 - self.utilization / self.baseline.unwrap_or(1.0)).max(0.0)
-            * self.low.len() as f64;
         let summary = self.render_summary(kind, judge, cluster);
         // Others may also wait for a node that writes a checkpoint for all.
         let only_idles = !is_hard && self.is_awaited(judge, cluster, alone && waits);
@@ -401,20 +399,28 @@ impl<'a> StarvedNode<'a> {
         let pending = pending
             .with_warning_delay(warning_delay(only_idles, writes, interval, limits))
             .with_cost(
-                self.group.lost_gpus().max(lost),
+                self.group.lost_gpus().max(self.idle_gpus()),
                 self.group.list_victims(cluster, Some(self.id)),
             );
-        let may_be_chore =
-            kinds < 2 && self.group.nodes.len() == 1 && !self.host.mostly_waits(cluster);
-        let pending =
-            if may_be_chore { pending.delay_small_loss(judge.gpus.len()) } else { pending };
+        let is_chore = kinds < 2 && self.may_be_chore(cluster);
         Some(
-            pending
+            if is_chore { pending.delay_small_loss(judge.gpus.len()) } else { pending }
                 .with_hold_seconds(self.hold_seconds(judge, io, host > 0, interval))
                 .with_interval(interval)
                 .with_summary(summary, self.next_step(kind, io))
                 .with_possible_evidence(self.collect_evidence(judge, cluster)),
         )
+    }
+
+    /// Whether a job on one node may show what its host does now and then.
+    fn may_be_chore(&self, cluster: &Cluster) -> bool {
+        self.group.nodes.len() == 1 && !self.host.mostly_waits(cluster)
+    }
+
+    /// Returns how many GPUs idle more than before, as a sum of shares.
+    pub(super) fn idle_gpus(&self) -> f64 {
+        let idle = 1.0 - self.utilization / self.baseline.unwrap_or(1.0);
+        idle.max(0.0) * self.low.len() as f64
     }
 
     /// Whether it is no more than a warning, whatever else shows it, in a job that is slower or not.

@@ -38,10 +38,10 @@ const FILLING: Duration = Duration::from_hours(1);
 
 /// How long names last.
 const PACE: ChurnPace = ChurnPace {
-    node_life: Duration::from_mins(20),
-    short_job_life: Duration::from_secs(30),
-    long_job_life: Duration::from_mins(10),
-    series_life: Duration::from_mins(1),
+    node: Duration::from_mins(20),
+    short_job: Duration::from_secs(30),
+    long_job: Duration::from_mins(10),
+    series: Duration::from_mins(1),
 };
 
 /// What a console, a dashboard and Prometheus ask for.

@@ -33,27 +33,27 @@ const NEW_PORTS: u64 = 2;
 /// How long nodes, jobs and series have the same name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChurnPace {
-    pub(super) node_life: Duration,
+    pub(super) node: Duration,
     /// Of a job of two nodes; they are half of the nodes.
-    pub(super) short_job_life: Duration,
+    pub(super) short_job: Duration,
     /// Of a job of the others.
-    pub(super) long_job_life: Duration,
-    pub(super) series_life: Duration,
+    pub(super) long_job: Duration,
+    pub(super) series: Duration,
 }
 
 impl ChurnPace {
     /// How often the node of this number was replaced: not all at once.
     fn node_generation(self, node: usize, nodes: usize, elapsed: Duration) -> u64 {
-        let life = self.node_life.as_secs();
+        let life = self.node.as_secs();
         (elapsed.as_secs() + life * node as u64 / nodes as u64) / life
     }
 
     /// The name of a node's job, given what the simulation calls it.
     fn job_name(self, node: usize, nodes: usize, job: &str, elapsed: Duration) -> String {
         if node < nodes / 2 {
-            format!("short{}-{}", node / 2, elapsed.as_secs() / self.short_job_life.as_secs())
+            format!("short{}-{}", node / 2, elapsed.as_secs() / self.short_job.as_secs())
         } else {
-            format!("{job}-{}", elapsed.as_secs() / self.long_job_life.as_secs())
+            format!("{job}-{}", elapsed.as_secs() / self.long_job.as_secs())
         }
     }
 
@@ -64,7 +64,7 @@ impl ChurnPace {
 
     /// How many jobs of two nodes there were until now.
     pub(super) fn short_job_count(self, nodes: usize, elapsed: Duration) -> u64 {
-        (elapsed.as_secs() / self.short_job_life.as_secs() + 1) * (nodes / 4) as u64
+        (elapsed.as_secs() / self.short_job.as_secs() + 1) * (nodes / 4) as u64
     }
 }
 
@@ -208,7 +208,7 @@ impl FarmState {
         drop(fleet);
         report.node = Some(SanitizedText::from(self.node_name(node)));
         rename_job(&mut report, |job| PACE.job_name(node, self.nodes, job, elapsed));
-        let minute = elapsed.as_secs() / PACE.series_life.as_secs();
+        let minute = elapsed.as_secs() / PACE.series.as_secs();
         for number in 0..NEW_PORTS {
             let name = format!("pod{}", minute * NEW_PORTS + number);
             let device = report.ensure_device(Device::new_port(&name, "1"));

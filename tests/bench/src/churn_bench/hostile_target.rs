@@ -63,7 +63,7 @@ pub(super) async fn answer(
         3 => write_page(stream, &noise(count, 256 << 10), "").await,
         4 => slow_body(stream).await,
         5 => write_page(stream, new_series(count).as_bytes(), "").await,
-        6 => write_page(stream, &[b'x'; 4 << 20], "").await,
+        6 => write_page(stream, &vec![b'x'; 4 << 20], "").await,
         // The page of another node, under the name of this target.
         7 => write_page(stream, page.as_bytes(), "").await,
         8 => write_page(stream, absurd_values(page).as_bytes(), "").await,
@@ -132,7 +132,7 @@ fn absurd_values(page: &str) -> String {
     for (number, line) in page.lines().enumerate() {
         match line.rsplit_once(' ').filter(|_| !line.starts_with('#') && number % 3 == 0) {
             Some((series, _)) => {
-                _ = writeln!(out, "{series} {}", absurd[number / 3 % absurd.len()])
+                _ = writeln!(out, "{series} {}", absurd[number / 3 % absurd.len()]);
             }
             None => _ = writeln!(out, "{line}"),
         }

@@ -61,15 +61,13 @@ pub(super) fn run_soak(
     // State on disk as of the tick before the last: later changes are lost.
     let (mut disk, mut newest) = (PersistedState::default(), PersistedState::default());
     let (mut loss_mismatch_ticks, mut worst_loss_difference, mut down_ticks) = (0, 0.0_f64, 0_u64);
-    let (mut megabytes, ticks_per_hour) = (Vec::new(), (3_600 / step.as_secs()).max(1));
+    let mut megabytes = Vec::new();
     for tick in 1..=ticks {
         let now = START + step * tick as u32;
         if !(second(span.start)..=second(span.end)).contains(&now) {
             continue;
         }
-        if tick % ticks_per_hour == 0 {
-            megabytes.push(resident_bytes(std::process::id())? as f64 / 1e6);
-        }
+        megabytes.extend(memory_after_hour(tick, step)?);
         if step > Duration::from_secs(1) {
             fleet.advance_to(now - Duration::from_secs(1));
         }
@@ -118,6 +116,13 @@ pub(super) fn run_soak(
         worst_loss_difference,
         megabytes,
     })
+}
+
+/// Resident memory of this process in megabytes, at the end of each hour of virtual time.
+fn memory_after_hour(tick: u64, step: Duration) -> anyhow::Result<Option<f64>> {
+    let ticks = (3_600 / step.as_secs()).max(1);
+    let is_hour = tick.is_multiple_of(ticks);
+    is_hour.then(|| Ok(resident_bytes(std::process::id())? as f64 / 1e6)).transpose()
 }
 
 /// How far the parts of the loss are from the whole, in GPUs.
