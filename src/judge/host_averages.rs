@@ -364,7 +364,7 @@ impl HostAverages {
         compared.into_iter().flatten().map(risen).fold(0.0, f64::max)
     }
 
-    /// Whether its tasks wait for IO or CPUs for most of the time since it has a past without that: no chore does.
+    /// Whether its tasks wait for IO or CPUs for more of the time than before, by most of it: no chore makes them.
     pub(super) fn mostly_waits(&self, cluster: &Cluster) -> bool {
         let compared = [self.compare_io_pressure(cluster), self.compare_cpu_pressure(cluster)];
         let risen = |it: BaselineComparison| it.now - it.baseline.unwrap_or_default();

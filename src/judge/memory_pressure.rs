@@ -41,7 +41,7 @@ pub(super) fn detect_memory_pressure(
     }
 }
 
-/// Whether tasks of a host wait for memory: what it reads meanwhile is most of all what was swapped out.
+/// Whether tasks of a host wait for memory: what it reads meanwhile is mostly what was swapped out.
 pub(super) fn is_short_of_memory(judge: &JudgeState, cluster: &Cluster, id: NodeId) -> bool {
     let waiting = cluster.node_by_id(id).and_then(|node| waiting_share(cluster, node));
     waiting.is_some_and(|waiting| waiting >= judge.limits.memory_pressure_ratio)
