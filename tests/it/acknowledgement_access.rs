@@ -287,8 +287,8 @@ fn finding_is_acknowledged_explained_and_withdrawn_on_the_command_line() {
     );
 }
 
-#[test]
-fn commands_that_may_not_read_say_so() {
+/// An aggregator that answers only those who have a role.
+fn start_for_readers() -> (tempfile::TempDir, TestProcess, String) {
     let folder = tempfile::tempdir().unwrap();
     let settings = folder.path().join("gaunt.toml");
     let token = folder.path().join("token");
@@ -299,6 +299,12 @@ fn commands_that_may_not_read_say_so() {
     fs::write(&settings, text).unwrap();
     let running = TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()]);
     let address = running.served_address();
+    (folder, running, address)
+}
+
+#[test]
+fn commands_that_may_not_read_say_so() {
+    let (_folder, _running, address) = start_for_readers();
     let commands = [vec!["snapshot"], vec!["snapshot", "--check"], vec!["explain", "port_down"]];
     for (token, message) in [
         (None, "gaunt: this action needs the aggregator's token: --token-file"),
@@ -316,16 +322,7 @@ fn commands_that_may_not_read_say_so() {
 /// The brake on guesses: it never keeps out who has the token.
 #[test]
 fn wrong_tokens_are_slowed_down_and_the_right_one_is_not() {
-    let folder = tempfile::tempdir().unwrap();
-    let settings = folder.path().join("gaunt.toml");
-    let token = folder.path().join("token");
-    fs::write(&token, TOKEN).unwrap();
-    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
-    let text = "[gather]\ntargets = [\"127.0.0.1:9\"]\n[serve]\ntoken_file = \"token\"\n\
-                read_needs_role = true\n";
-    fs::write(&settings, text).unwrap();
-    let running = TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()]);
-    let address = running.served_address();
+    let (_folder, _running, address) = start_for_readers();
     let ask = |token: &str| send_request(&address, "GET", "overview", &bearer_header(token), "");
     let guess = |number: usize| ask(&format!("wrong-token-of-16-chars-{number}"));
     for number in 0..20 {

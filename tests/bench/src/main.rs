@@ -8,6 +8,7 @@ mod churn_bench;
 mod console_bench;
 mod cpu_clock;
 mod dcgm_fields;
+mod farm_http;
 mod fleet_bench;
 mod gather_bench;
 mod growth_bench;

@@ -11,12 +11,9 @@ use std::{
 
 use anyhow::{Context, bail};
 use flate2::{Compression, write::GzEncoder};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-};
+use tokio::net::{TcpListener, TcpStream};
 
-use crate::bench_pages;
+use crate::{bench_pages, farm_http};
 
 /// Nodes of the farm.
 pub(crate) const NODES: u16 = 1_000;
@@ -30,9 +27,6 @@ const COMPRESSED_MOMENTS: usize = 4;
 /// The text before the part of a label that differs between nodes, and the length of that part.
 const HOST: (&[u8], usize) = (b"Hostname=\"gpu-", 4);
 const UUID: (&[u8], usize) = (b"UUID=\"GPU-", 4);
-
-/// Maximum size of a request head.
-const MAX_HEAD: usize = 8 << 10;
 
 /// The listen address of the node of this number.
 pub(crate) fn node_address(node: u16, port: u16) -> String {
@@ -121,21 +115,14 @@ impl TargetFarm {
         let [_, _, high, low] = local.ip().octets();
         let node = u16::from(high) * 250 + u16::from(low.saturating_sub(1));
         stream.set_nodelay(true).ok()?;
-        let (mut head, mut part, mut count) = (Vec::new(), [0; 2048], usize::from(node));
+        let (mut head, mut count) = (Vec::new(), usize::from(node));
         loop {
-            head.clear();
-            while !head.ends_with(b"\r\n\r\n") {
-                let length = stream.read(&mut part).await.ok()?;
-                if length == 0 || head.len() > MAX_HEAD {
-                    return None;
-                }
-                head.extend_from_slice(&part[..length]);
-            }
+            farm_http::read_head(&mut stream, &mut head).await?;
             let text = String::from_utf8_lossy(&head).to_lowercase();
             if text.starts_with("get /served ") {
                 let served = self.served.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let body = serde_json::to_vec(&served).ok()?;
-                self.write_response(&mut stream, &body, "").await?;
+                farm_http::write_page(&mut stream, &body, "").await?;
                 continue;
             }
             let agent = text.split("\r\nuser-agent: ").nth(1).unwrap_or("unknown");
@@ -152,26 +139,12 @@ impl TargetFarm {
             count += 1;
             if let Some(pages) = self.compressed.get(usize::from(node)).filter(|_| accepts_gzip) {
                 let page = &pages[count % COMPRESSED_MOMENTS];
-                self.write_response(&mut stream, page, "Content-Encoding: gzip\r\n").await?;
+                farm_http::write_page(&mut stream, page, "Content-Encoding: gzip\r\n").await?;
             } else {
                 let page = self.page_versions[count % self.page_versions.len()].of(node);
-                self.write_response(&mut stream, &page, "").await?;
+                farm_http::write_page(&mut stream, &page, "").await?;
             }
         }
-    }
-
-    async fn write_response(
-        &self,
-        stream: &mut TcpStream,
-        body: &[u8],
-        header: &str,
-    ) -> Option<()> {
-        let head = format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n{header}Content-Length: {}\r\n\r\n",
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).await.ok()?;
-        stream.write_all(body).await.ok()
     }
 }
 

@@ -18,14 +18,12 @@ use gaunt_schema::{
 };
 use gaunt_sim::{Scenario, SimFleet};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::AsyncWriteExt as _,
     net::{TcpListener, TcpStream},
 };
 
 use super::{PACE, hostile_target};
-
-/// Maximum size of a request head.
-const MAX_HEAD: usize = 8 << 10;
+use crate::farm_http;
 
 /// Ports with a new name on each node.
 const NEW_PORTS: u64 = 2;
@@ -175,20 +173,13 @@ impl FarmState {
     async fn serve_connection(&self, mut stream: TcpStream) -> Option<()> {
         let SocketAddr::V4(local) = stream.local_addr().ok()? else { return None };
         stream.set_nodelay(true).ok()?;
-        let (mut head, mut part) = (Vec::new(), [0; 2048]);
+        let mut head = Vec::new();
         loop {
-            head.clear();
-            while !head.ends_with(b"\r\n\r\n") {
-                let length = stream.read(&mut part).await.ok()?;
-                if length == 0 || head.len() > MAX_HEAD {
-                    return None;
-                }
-                head.extend_from_slice(&part[..length]);
-            }
+            farm_http::read_head(&mut stream, &mut head).await?;
             match FarmTarget::at(*local.ip()) {
                 FarmTarget::Node(node) => {
                     let page = self.render_page(node);
-                    hostile_target::write_page(&mut stream, page.as_bytes(), "").await?;
+                    farm_http::write_page(&mut stream, page.as_bytes(), "").await?;
                 }
                 FarmTarget::Hostile(number) => {
                     let count = self.hostile_answers.fetch_add(1, Ordering::Relaxed);

@@ -8,6 +8,8 @@ use tokio::{
     time::sleep,
 };
 
+use crate::farm_http::write_page;
+
 /// Number of kinds of answers. Each hostile target goes through all of them.
 pub(super) const KINDS: usize = 12;
 
@@ -30,20 +32,6 @@ static BOMB: LazyLock<Vec<u8>> = LazyLock::new(|| {
     }
     encoder.finish().unwrap_or_default()
 });
-
-/// Writes an answer with this body; `None` when the client has left.
-pub(super) async fn write_page(
-    stream: &mut (impl AsyncWrite + Unpin),
-    body: &[u8],
-    header: &str,
-) -> Option<()> {
-    let length = body.len();
-    let head = format!(
-        "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n{header}Content-Length: {length}\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes()).await.ok()?;
-    stream.write_all(body).await.ok()
-}
 
 /// Gives the answer whose turn it is for a target; `None` ends the connection.
 pub(super) async fn answer(
